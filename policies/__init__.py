@@ -1,0 +1,1 @@
+"""What may happen in a trial and what is claimed about it."""

@@ -1,0 +1,143 @@
+"""What may happen in a trial and what is claimed about it: plain values, made by `policies.parse`.
+
+All durations are seconds, all globs are relative to the workspace unless they begin with ``/``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class PeriodKind(StrEnum):
+    """How long the outcome is judged: at the endpoint, within a time after it, or for ever."""
+
+    ENDPOINT = "endpoint"
+    WITHIN = "within"
+    EVENTUALLY = "eventually"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Period:
+    """The period of a claim; ``within_s`` is set for `PeriodKind.WITHIN` only and counts from the endpoint."""
+
+    kind: PeriodKind = PeriodKind.ENDPOINT
+    within_s: float | None = None
+
+    def __str__(self) -> str:
+        """Give the form of the report: ``endpoint``, ``within 10s``, ``eventually``."""
+        return f"within {self.within_s:g}s" if self.within_s is not None else self.kind.value
+
+
+class LimitRole(StrEnum):
+    """Whether a limit is part of what is measured, or only ends the watching of actions."""
+
+    TASK = "task"
+    OBSERVATION = "observation"
+
+
+class AtEndpoint(StrEnum):
+    """What is done with what is still alive at the endpoint."""
+
+    FOLLOW = "follow"
+    CANCEL = "cancel"
+    FREEZE = "freeze"
+    ISOLATE = "isolate"
+
+
+class FilesMode(StrEnum):
+    """Where writes to the workspace go: into a stage that is committed, or in place."""
+
+    STAGED = "staged"
+    DIRECT = "direct"
+
+
+class Commit(StrEnum):
+    """When staged writes are applied to the host's workspace."""
+
+    ALWAYS = "always"
+    FINAL = "final"
+    NEVER = "never"
+
+
+class NetworkDefault(StrEnum):
+    """What happens to traffic that no rule allows."""
+
+    DENY = "deny"
+    SINKHOLE = "sinkhole"
+    ALLOW = "allow"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What the label is about, fixed before the run.
+
+    Attributes:
+        outcome: the path or words that name the outcome, or None when the exit code is the outcome.
+        scope: globs of the files the claim is about (its footprint); empty means the outcome path, else the workspace.
+        period: how long.
+        unit: ``run`` or ``stream:NAME``.
+    """
+
+    outcome: str | None = None
+    scope: tuple[str, ...] = ()
+    period: Period = field(default_factory=Period)
+    unit: str = "run"
+
+    @property
+    def footprint(self) -> tuple[str, ...]:
+        """The globs that the claim is about: the scope, else the outcome, else the whole workspace."""
+        return self.scope or ((self.outcome,) if self.outcome else ("**",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRule:
+    """What ends the trial, in which role, and what happens then. ``wall_s`` None is no limit."""
+
+    wall_s: float | None = None
+    role: LimitRole = LimitRole.TASK
+    at_endpoint: AtEndpoint = AtEndpoint.FOLLOW
+    settle_s: float = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesPolicy:
+    """What may be written and where it goes.
+
+    Attributes:
+        workspace: directory, or None for the current one.
+        write: globs of what may be written; None (not declared) allows the workspace and takes writes elsewhere as
+            discarded without calling them violations.
+    """
+
+    workspace: str | None = None
+    mode: FilesMode = FilesMode.STAGED
+    commit: Commit = Commit.ALWAYS
+    write: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkPolicy:
+    """What may be sent. Loopback inside the trial always works."""
+
+    default: NetworkDefault = NetworkDefault.DENY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CredentialsPolicy:
+    """Which names of the environment are kept, set or passed although they look secret; which paths are masked."""
+
+    env: tuple[str, ...] = ()
+    mask: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """One whole policy. ``digest`` covers its canonical form, ``sha256:…``."""
+
+    name: str = "default"
+    claim: Claim = field(default_factory=Claim)
+    stop: StopRule = field(default_factory=StopRule)
+    files: FilesPolicy = field(default_factory=FilesPolicy)
+    network: NetworkPolicy = field(default_factory=NetworkPolicy)
+    credentials: CredentialsPolicy = field(default_factory=CredentialsPolicy)

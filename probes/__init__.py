@@ -1,0 +1,1 @@
+"""The witnesses: sources of events that the trial cannot reach."""

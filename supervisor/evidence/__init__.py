@@ -1,0 +1,1 @@
+"""Pure folds from events to facts, reconciled with the final state."""

@@ -1,0 +1,236 @@
+"""What the events add up to. Values only; `supervisor.evidence` makes them, `supervisor.verdict` reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from supervisor.events import Kind, ProcessKey
+
+
+class Route(StrEnum):
+    """The ways an effect reaches the outcome or another run."""
+
+    PROCESS = "process"
+    FILE = "file"
+    NETWORK = "network"
+    SERVICE = "service"
+    CREDENTIAL = "credential"
+    IPC = "ipc"
+    SCHEDULE = "schedule"
+    CONTAINER = "container"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """One successful exec of a process; ``event`` is its number."""
+
+    exe: bytes
+    argv: tuple[bytes, ...]
+    argv_truncated: bool
+    event: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One process of the trial, helpers of the box left out.
+
+    Attributes:
+        pid: as the trial sees it.
+        parent: who made it, None for CMD's own process.
+        executions: in order; empty for one that only forked.
+        exe, argv: of the last exec, else the creator's at the time of the fork.
+        exited_ns: CLOCK_BOOTTIME, None while there is no exit event.
+        events: numbers of its start, execs and exit.
+    """
+
+    key: ProcessKey
+    pid: int
+    parent: ProcessKey | None
+    exe: bytes
+    argv: tuple[bytes, ...]
+    argv_truncated: bool
+    executions: tuple[Execution, ...]
+    started_ns: int
+    exited_ns: int | None
+    exit_code: int | None
+    signal: int | None
+    alive_at_endpoint: bool
+    outlived: bool
+    events: tuple[int, ...]
+
+
+class ChangeKind(StrEnum):
+    """The words of a file's history."""
+
+    CREATED = "created"
+    MODIFIED = "modified"
+    DELETED = "deleted"
+    RENAMED = "renamed"
+    LINKED = "linked"
+    ATTRIBUTES = "attributes"
+    MAPPED = "mapped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One change of one path: ``at_ns`` is when it (last) happened; ``error`` is set for a refused attempt."""
+
+    kind: ChangeKind
+    process: ProcessKey | None
+    event: int
+    at_ns: int
+    verified: bool
+    error: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileState:
+    """What one path is at one moment; a path that does not exist is None instead of a state.
+
+    ``digest`` is ``sha256:…`` of the content (of the target for a symlink), None for other kinds or when unreadable
+    (``problem`` then says why).
+    """
+
+    kind: Kind
+    digest: str | None
+    mode: int
+    uid: int
+    gid: int
+    size_bytes: int
+    xattrs: tuple[tuple[str, bytes], ...] = ()
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """The states of one path before the trial and after it, as found on disk by the launch stage."""
+
+    before: FileState | None
+    after: FileState | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileHistory:
+    """Everything that happened to one path.
+
+    Attributes:
+        path: relative to the workspace inside it, absolute as the trial sees it elsewhere.
+        net: ``created|modified|deleted|renamed|unchanged``, or None when the final state is not known.
+        restored: True when events changed it and the end equals the start, None when that cannot be told.
+        in_workspace: inside the workspace.
+        in_scope: in the footprint of the claim.
+        allowed: the policy lets it be written (or it is private: /tmp, /dev/shm, /run, devices, fds 0-2).
+        private: a place of the trial's own that never violates.
+        attempts: refused changes.
+    """
+
+    path: bytes
+    changes: tuple[Change, ...]
+    attempts: tuple[Change, ...]
+    writers: tuple[ProcessKey, ...]
+    before: FileState | None
+    after: FileState | None
+    net: str | None
+    restored: bool | None
+    in_workspace: bool
+    in_scope: bool
+    allowed: bool
+    private: bool
+    events: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """Attempts of one process to reach one address: ``decision`` is ``blocked|sinkholed|allowed``."""
+
+    protocol: str
+    host: str | None
+    ip: str | None
+    port: int | None
+    decision: str
+    bytes_out: int
+    bytes_in: int
+    process: ProcessKey | None
+    events: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutsideContact:
+    """A route of the operating system to somebody outside the box: a unix socket's peer, a passed descriptor."""
+
+    what: str
+    process: ProcessKey | None
+    events: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Evidence that is missing on one route.
+
+    Attributes:
+        rule: noun phrase, e.g. ``lost-events``, ``unexplained-change``, ``missing-exit``, ``left-membership``.
+        costs: which verdicts depend on it: ``finality``, ``separation``, ``scope``.
+    """
+
+    route: Route
+    rule: str
+    text: str
+    events: tuple[int, ...]
+    costs: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """One route and who witnessed it; ``complete`` only with a witness and no gap."""
+
+    route: str
+    witnesses: tuple[str, ...]
+    complete: bool
+    gaps: tuple[Gap, ...]
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """When the trial passed its boundaries, all CLOCK_BOOTTIME ns, None when it did not; ``events`` maps the wire kind
+    of each boundary to its event number."""  # noqa: D205
+
+    realtime_offset_ns: int
+    released_ns: int | None = None
+    endpoint_ns: int | None = None
+    endpoint_reason: str | None = None
+    frozen_ns: int | None = None
+    snapshot_ns: int | None = None
+    snapshot_digest: str | None = None
+    settled_ns: int | None = None
+    settled_emptied: bool | None = None
+    killed_ns: int | None = None
+    killed_why: str | None = None
+    emptied_ns: int | None = None
+    alive_at_endpoint: tuple[ProcessKey, ...] = ()
+    alive_at_settled: tuple[ProcessKey, ...] = ()
+    killed: tuple[ProcessKey, ...] = ()
+    opening_findings: tuple[str, ...] | None = None
+    closing_findings: tuple[str, ...] | None = None
+    events: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """All of it. ``main`` is CMD's process; ``lost`` counts lost events."""
+
+    main: ProcessKey
+    timeline: Timeline
+    processes: tuple[Process, ...]
+    files: tuple[FileHistory, ...]
+    flows: tuple[Flow, ...]
+    contacts: tuple[OutsideContact, ...]
+    coverage: tuple[Coverage, ...]
+    events: int
+    lost: int
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """Every gap of every route."""
+        return tuple(gap for entry in self.coverage for gap in entry.gaps)

@@ -1,0 +1,1 @@
+"""The trusted log: append-only frames, hash-linked, sealed; writer, reader, verifier."""

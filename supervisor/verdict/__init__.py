@@ -1,0 +1,1 @@
+"""Pure judgement: claim and facts to open effects, finality, separation, scope and the completion argument."""
