@@ -193,8 +193,10 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """When the trial passed its boundaries, all CLOCK_BOOTTIME ns, None when it did not; ``events`` maps the wire kind
-    of each boundary to its event number."""  # noqa: D205
+    """When the trial passed its boundaries: CLOCK_BOOTTIME ns, None for one that it did not pass.
+
+    ``events`` maps the wire kind of each boundary to its event number.
+    """
 
     realtime_offset_ns: int
     released_ns: int | None = None
