@@ -29,7 +29,9 @@ from log_builders import (
 
 from supervisor.errors import InternalError, LogError, LogUnreadableError, LogUnsealedError
 from supervisor.events import TrialReleased, TrialSealed
-from supervisor.log.frames import HEADER_BYTES
+from supervisor.log.chain import Chain
+from supervisor.log.frames import HEADER_BYTES, FrameType, pack_header
+from supervisor.log.merkle import leaf_hash
 from supervisor.log.verify import verify_log
 
 GOLDEN = Path(__file__).parents[2] / "data" / "log-v1"
@@ -324,6 +326,36 @@ def test_a_completion_about_another_log_is_found(tmp_path: Path) -> None:
     sealed_with(run, 7, root, completion=digest_of(b"{}"))
     with pytest.raises(LogError, match=r"completion\.json: log: expected the evidence"):
         verify_log(run)
+
+
+def test_a_seal_without_its_record_is_found(frames: list[bytes]) -> None:
+    """A forger who seals what was never concluded is found: the record before the seal is missing."""
+
+    def forge(whole: list[bytes]) -> list[bytes]:
+        chain = Chain()
+        for frame in whole[:5]:
+            chain.advance(header_of(frame).type, header_of(frame).events, leaf_hash(frame))
+        payload, link = chain.seal_payload(5), chain.link or b""
+        header = pack_header(FrameType.SEAL, payload, count=0, number=5, first=chain.events, link=link)
+        return [*whole[:5], header + payload]
+
+    error = found(frames, forge)
+    assert error.frame == 4
+    assert "expected the record trial.sealed before the seal, got note.received" in str(error)
+
+
+@pytest.mark.parametrize(("count", "first"), [(2, 0), (0, 0), (1, 1)])
+def test_event_numbers_must_follow(frames: list[bytes], count: int, first: int) -> None:
+    """A frame that claims other events than come next is named, whatever its checksum says."""
+
+    def forge(whole: list[bytes]) -> list[bytes]:
+        payload, link = whole[0][HEADER_BYTES:], header_of(whole[0]).link
+        return [
+            pack_header(FrameType.JSON, payload, count=count, number=0, first=first, link=link) + payload,
+            *whole[1:],
+        ]
+
+    assert found(frames, forge).frame == 0
 
 
 def test_the_message_says_what_was_expected_and_got(frames: list[bytes]) -> None:

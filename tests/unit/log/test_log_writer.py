@@ -21,6 +21,7 @@ from supervisor.events import NoteReceived, TrialReleased, TrialSealed
 from supervisor.log.frames import HEADER_BYTES, MAX_PAYLOAD, FrameType
 from supervisor.log.reader import read_events, read_frames
 from supervisor.log.records import encode_record
+from supervisor.log.segments import SegmentWriter
 from supervisor.log.verify import verify_log
 from supervisor.log.writer import LogWriter
 
@@ -124,6 +125,32 @@ def test_a_full_disk_loses_nothing_that_was_written(tmp_path: Path) -> None:
         log.append_kernel(slab_of(50), 50)
         end(run, log)
     assert verify_log(run).frames == 10
+
+
+def test_a_full_disk_at_a_new_segment_leaves_no_empty_one(tmp_path: Path) -> None:
+    """A segment whose first frame did not fit is taken away, and made again when there is space."""
+    run = tmp_path / "run"
+    with begin(run, segment_bytes=500) as log:
+        log.append_kernel(slab_of(10), 10)
+        with full_at(0), pytest.raises(LogError, match=r"000001\.seg"):
+            log.append_kernel(slab_of(20), 20)
+        log.sync()
+        assert [path.name for path in segments(run)] == ["000000.seg"]
+        assert len(list(read_frames(run / "log"))) == 1
+        log.append_kernel(slab_of(20), 20)
+        end(run, log)
+    assert verify_log(run).events == 31
+
+
+def test_a_failed_sync_stops_the_log(tmp_path: Path) -> None:
+    """After a sync that failed nobody knows what is on the disk: nothing more is written."""
+    writer = SegmentWriter(tmp_path, 1000)
+    reading, writing = os.pipe()
+    os.close(writing)
+    with pytest.raises(LogError, match="expected the log on the disk"):
+        writer.flush([reading])
+    with pytest.raises(LogError, match="expected the log on the disk"):
+        writer.write(b"header", b"payload")
 
 
 def test_a_seal_that_found_no_space_can_be_repeated(tmp_path: Path) -> None:
