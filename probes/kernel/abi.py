@@ -96,4 +96,6 @@ class Trial(ctypes.Structure):
         ("unreadable", ctypes.c_uint64),
         ("epoch", ctypes.c_uint32),
         ("network", ctypes.c_uint32),
+        ("last_error", ctypes.c_uint32),
+        ("pad", ctypes.c_uint32),
     )

@@ -113,7 +113,7 @@ static __always_inline bool find_trial_of(struct watched *w, __u64 cgroup)
 	return w->ring && w->trial;
 }
 
-static __always_inline void count_loss(struct w_trial *trial, enum w_hook hook)
+static __always_inline void count_loss(struct w_trial *trial, enum w_hook hook, long error)
 {
 	__u64 now = bpf_ktime_get_boot_ns();
 
@@ -121,6 +121,7 @@ static __always_inline void count_loss(struct w_trial *trial, enum w_hook hook)
 	if (!trial->first_lost_ns)
 		trial->first_lost_ns = now;
 	trial->last_lost_ns = now;
+	trial->last_error = -error;
 }
 
 /* The consumer sleeps until a quarter of the ring is full, or its own timer wakes it. */
@@ -133,8 +134,10 @@ static __always_inline __u64 wake_flag(void *ring)
 
 static __always_inline void put(struct watched *w, void *record, __u64 size, enum w_hook hook)
 {
-	if (bpf_ringbuf_output(w->ring, record, size, wake_flag(w->ring)))
-		count_loss(w->trial, hook);
+	long error = bpf_ringbuf_output(w->ring, record, size, wake_flag(w->ring));
+
+	if (error)
+		count_loss(w->trial, hook, error);
 }
 
 static long spin(__u32 i, void *until)

@@ -84,6 +84,8 @@ struct w_trial {
 	__u64 unreadable;	/* arguments that could not be read */
 	__u32 epoch;		/* raised at each boundary of the trial: first writes are told anew */
 	__u32 network;		/* enum w_network */
+	__u32 last_error;	/* errno of the last loss */
+	__u32 pad;
 };
 
 enum w_network {
@@ -117,7 +119,7 @@ struct w_writer {
 
 #define W_CHECK(type, size) _Static_assert(sizeof(type) == (size), #type)
 W_CHECK(struct w_record, 56);
-W_CHECK(struct w_trial, 120);
+W_CHECK(struct w_trial, 128);
 W_CHECK(struct w_settings, 16);
 W_CHECK(struct w_writer, 64);
 

@@ -37,6 +37,7 @@ class Counters:
     egress_bytes: int
     throttled_ns: int
     unreadable: int
+    last_error: int
 
     @property
     def lost(self) -> int:
@@ -114,6 +115,7 @@ class KernelWitness:
             egress_bytes=trial.egress_bytes,
             throttled_ns=trial.throttled_ns,
             unreadable=trial.unreadable,
+            last_error=trial.last_error,
         )
 
     def next_epoch(self) -> None:
