@@ -2,8 +2,8 @@
 
 1. A test marked ``kernel(capability)`` is skipped where `doctor` says that this machine lacks the capability, and the
    reason names it. Without root all of them are. Any other skip is a failure: a test that does not run proves nothing.
-2. The tests leave the machine as they found it. Set ``SUPERVISE_TESTS_SHARED_MACHINE=1`` where others start trials at the
-   same time: their things are then told, not failed for.
+2. The tests leave the machine as they found it. Set ``SUPERVISE_TESTS_SHARED_MACHINE=1`` where others start trials at
+   the same time: their things are then told, not failed for.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import os
 import uuid
-import warnings
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -67,13 +66,14 @@ def pytest_make_collect_report(
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _same_machine() -> Iterator[None]:
+def _same_machine(request: pytest.FixtureRequest) -> Iterator[None]:
     """The machine after the tests is the machine before them."""
     before = machine_state.read_machine()
     yield
     found = machine_state.differences(before)
     if found and os.environ.get("SUPERVISE_TESTS_SHARED_MACHINE"):
-        warnings.warn(pytest.PytestWarning("changed on a shared machine: " + "; ".join(found)), stacklevel=1)
+        reporter = request.config.pluginmanager.get_plugin("terminalreporter")
+        reporter.write_line("\nchanged on a shared machine: " + "; ".join(found))
         return
     assert not found, "the tests changed the machine:\n" + "\n".join(found)
 

@@ -1,7 +1,7 @@
 """What a machine holds that a trial could leave behind: read before the tests and after them, then compared.
 
-Goes in: nothing. Comes out: one frozen set of words for each sort of thing. A sort that cannot be read here (no root, no
-program) is left out of both sides, so that it never counts as a difference.
+Goes in: nothing. Comes out: one frozen set of words for each sort of thing. A sort that cannot be read here (no root,
+no program) is empty on both sides, so that it never counts as a difference.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ State = dict[str, frozenset[str]]
 MARKER = "SUPERVISE_TEST_SESSION"
 """In the environment of every process that this session starts, and so of what those leave behind."""
 
-PROGRAM_TYPES = frozenset({"tracing", "raw_tracepoint", "cgroup_sock_addr", "cgroup_sock", "cgroup_skb", "cgroup_device"})
+PROGRAM_TYPES = frozenset(
+    {"tracing", "raw_tracepoint", "cgroup_sock_addr", "cgroup_sock", "cgroup_skb", "cgroup_device"}
+)
 
 
 def cgroups() -> Iterator[str]:
@@ -103,10 +105,7 @@ def differences(before: State, *, patience_s: float = 10.0) -> list[str]:
 def _compare(before: State, after: State) -> list[str]:
     left = [f"{sort}: left behind: {name}" for sort in before for name in sorted(after[sort] - before[sort])]
     gone = [
-        f"{sort}: gone: {name}"
-        for sort in before
-        if sort != "processes"
-        for name in sorted(before[sort] - after[sort])
+        f"{sort}: gone: {name}" for sort in before if sort != "processes" for name in sorted(before[sort] - after[sort])
     ]
     return left + gone
 
