@@ -8,7 +8,6 @@ second.
 from __future__ import annotations
 
 import os
-import platform
 from pathlib import Path
 
 from probes.doctor_findings import Answer, Examination, Finding, render_text, to_json
@@ -24,6 +23,8 @@ def examine(state_dir: Path | None = None) -> Examination:
         state_dir: where runs are kept; None for the place that a run would use.
     """
     # Imported here because `require_machine` must stay quick: the questions bring subprocess and ctypes with them.
+    import platform  # noqa: PLC0415
+
     from probes import doctor_box, doctor_host, doctor_kernel  # noqa: PLC0415
 
     place = state_dir or default_state_dir()

@@ -48,7 +48,7 @@ def require_machine() -> None:
     lacking = tuple(_lacking())
     if lacking:
         message = "this machine lacks what a trial needs: " + "; ".join(name for name, _ in lacking)
-        raise MachineError(message, hint="; ".join(hint for _, hint in lacking))
+        raise MachineError(message, hint="; ".join(dict.fromkeys(hint for _, hint in lacking)))
 
 
 def missing_capabilities() -> tuple[str, ...]:
