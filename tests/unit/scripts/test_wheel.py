@@ -73,10 +73,9 @@ def test_without_compiler_and_object_the_build_says_what_to_install(
     (tmp_path / "probes/kernel/witness.bpf.c").touch()
     monkeypatch.setattr(build_native, "ROOT", tmp_path)
     monkeypatch.setattr(build_native, "find_tool", lambda _: None)
-    with pytest.raises(
-        build_native.BuildError, match=r"witness\.bpf\.o is not there.*clang(?s:.*)apt-get install clang"
-    ):
+    with pytest.raises(build_native.BuildError, match=r"witness\.bpf\.o is not there.*clang") as caught:
         build_native.ensure(build_native.WITNESS)
+    assert "apt-get install clang" in str(caught.value)
 
 
 def test_an_object_that_is_there_is_taken_where_nothing_can_be_built(
