@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 from setuptools.errors import ExecError
@@ -37,17 +37,20 @@ class BuildWithArtefacts(build_py):
         super().run()
 
 
-class ArchitectureWheel(bdist_wheel):
-    """A wheel for one architecture and every Python 3: its machine code is no extension module."""
+class ArchitectureDistribution(Distribution):
+    """A distribution for one architecture: its machine code is no extension module, but ties it all the same."""
 
-    def finalize_options(self) -> None:
-        """Say that the wheel is not pure, so that its tag names the platform."""
-        super().finalize_options()
-        self.root_is_pure = False
+    def has_ext_modules(self) -> bool:
+        """Say yes, so that the wheel is laid out and named for the platform."""
+        return True
+
+
+class ArchitectureWheel(bdist_wheel):
+    """A wheel for one architecture and every Python 3."""
 
     def get_tag(self) -> tuple[str, str, str]:
         """Keep the platform only."""
         return ("py3", "none", super().get_tag()[2])
 
 
-setup(cmdclass={"build_py": BuildWithArtefacts, "bdist_wheel": ArchitectureWheel})
+setup(cmdclass={"build_py": BuildWithArtefacts, "bdist_wheel": ArchitectureWheel}, distclass=ArchitectureDistribution)
