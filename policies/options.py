@@ -34,7 +34,7 @@ class PolicyOptions:
     """
 
     workspace: str | None = None
-    mode: FilesMode | None = None
+    mode: str | None = None
     commit: str | None = None
     write: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ def _files(files: FilesPolicy, options: PolicyOptions) -> FilesPolicy:
     return replace(
         files,
         workspace=_filled(options.workspace, "--workspace") or files.workspace,
-        mode=options.mode or files.mode,
+        mode=files.mode if options.mode is None else FilesMode(_choice(FILES, "mode", options.mode)),
         commit=files.commit if options.commit is None else Commit(_choice(FILES, "commit", options.commit)),
         write=_added(files.write or (), options.write, "--write") if options.write else files.write,
     )

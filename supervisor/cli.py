@@ -4,7 +4,7 @@ It is a thin layer: every command is one call into the rooms and one way of prin
 needs is imported inside its function, because `supervise -- true` must not pay for `supervise doctor`.
 
 Laws:
-    1. While CMD runs, stdout is CMD's alone (with ``--json`` it is completion.json's alone). All our words go to stderr.
+    1. While CMD runs, stdout is CMD's alone, with ``--json`` completion.json's. All our words go to stderr.
     2. A mistake of the caller is found before anything runs, and exits with 125.
     3. Whatever goes wrong in here exits with 125, never with a code that CMD could have given.
 """
@@ -15,12 +15,13 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from supervisor.arguments import Parsed, parse_arguments
 from supervisor.errors import LogError, SuperviseError, UsageError
 
 if TYPE_CHECKING:
+    from policies.options import PolicyOptions
     from policies.types import Policy
     from supervisor.launch.state import Home
     from supervisor.report.lines import Line
@@ -145,14 +146,13 @@ def _request(parsed: Parsed) -> RunRequest:
     )
 
 
-def _policy_options(parsed: Parsed) -> Any:  # noqa: ANN401  (PolicyOptions, imported where it is used)
+def _policy_options(parsed: Parsed) -> PolicyOptions:
     from policies.options import PolicyOptions  # noqa: PLC0415
-    from policies.types import FilesMode  # noqa: PLC0415
 
     options = parsed.options
     return PolicyOptions(
         workspace=options.workspace,
-        mode=FilesMode(options.mode) if options.mode else None,
+        mode=options.mode,
         commit=options.commit,
         write=tuple(options.write),
         env=tuple(options.env),
@@ -166,7 +166,7 @@ def _policy_options(parsed: Parsed) -> Any:  # noqa: ANN401  (PolicyOptions, imp
     )
 
 
-def _policy(name: str | None, given: Any) -> Policy:  # noqa: ANN401  (PolicyOptions)
+def _policy(name: str | None, given: PolicyOptions) -> Policy:
     from policies.options import apply_options  # noqa: PLC0415
     from policies.types import Policy  # noqa: PLC0415
 

@@ -17,7 +17,7 @@ WIDTH = 160
 
 
 def summary(completion: Completion) -> Iterator[str]:
-    """Give three to six lines: the verdicts, the first reason against each that is not good, counts, where to read on."""
+    """Give three to six lines: verdicts, the first reason against each that is not good, counts, where to read on."""
     finality, separation, scope = completion.finality, completion.separation, completion.scope
     label = f" ({finality.label})" if finality.label else ""
     yield f"supervise: finality {finality.verdict}{label} · separation {separation.verdict} · scope {scope.verdict}"

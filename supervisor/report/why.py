@@ -1,11 +1,12 @@
 """What ``supervise why RUN REF`` prints: what was concluded about one thing, and which events that rests on.
 
-A reference is an event number (``41``), a range (``41-57``), a process id (``412@8123456789``), the id of an open effect
-(``o1``), one of the three verdicts, or a path; a path that looks like one of the others is written with ``./``.
+A reference is an event number (``41``), a range (``41-57``), a process id (``412@8123456789``), the id of an open
+effect (``o1``), one of the three verdicts, an address, or a path; ``./`` before a path keeps it from being the others.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from supervisor.errors import UsageError
 from supervisor.events import Event
-from supervisor.report.events_json import event_to_json
+from supervisor.report.events_json import to_line
 from supervisor.report.lines import Line, Span, Tone, line, verdict_span
 from supervisor.report.safe import safe, safe_command
 from supervisor.report.words import address, argv_of, cited, path_of
@@ -159,9 +160,7 @@ def _address(completion: Completion, reference: str) -> Answer:
         message = f"nothing in the run is called {reference!r}"
         hint = "an event number, a range, a process id, an effect id, a path, an address, finality, separation or scope"
         raise UsageError(message, place="REF", hint=hint)
-    lines = [
-        line(f"{flow.protocol} {safe(address(flow.host, flow.ip, flow.port))}: {flow.decision}") for flow in flows
-    ]
+    lines = [line(f"{flow.protocol} {safe(address(flow.host, flow.ip, flow.port))}: {flow.decision}") for flow in flows]
     return Answer(lines=tuple(lines), numbers=_numbers(flows))
 
 
@@ -174,11 +173,11 @@ def _listed(words: Sequence[object]) -> str:
 
 
 def _event_line(event: Event, realtime_offset_ns: int | None) -> Line:
-    found = event_to_json(event, realtime_offset_ns=realtime_offset_ns)
+    found = json.loads(to_line(event, realtime_offset_ns=realtime_offset_ns))
     head = f"{found.pop('n'):>8}  {found.pop('t') or '-'}  {found.pop('kind')}"
     found.pop("origin")
-    process = found.pop("process") or "-"
-    facts = "  ".join(f"{name}={_value(value)}" for name, value in found.items() if value not in (None, False, "", []))
+    process = found.pop("process", "-")
+    facts = "  ".join(f"{name}={_value(value)}" for name, value in found.items() if value not in (False, "", []))
     return line(head, Span(f"  {process}  ", Tone.FAINT), facts)
 
 
