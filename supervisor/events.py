@@ -394,3 +394,13 @@ class NoteReceived(Event, frozen=True, kw_only=True):
     """Something the trial said through ``$SUPERVISE_NOTIFY``. Never closes a route."""
 
     text: str
+
+
+# -- the log itself ------------------------------------------------------------------------------------------------
+
+
+class UnknownRecorded(Event, frozen=True, kw_only=True):
+    """The log holds a record of a kind that this version does not know. ``record`` is the whole of it, as JSON."""
+
+    recorded_kind: str
+    record: bytes

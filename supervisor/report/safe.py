@@ -1,0 +1,49 @@
+r"""Text of the trial made harmless before it is shown: names and arguments may hold anything.
+
+The rule: what comes out has no character that moves a cursor, changes a colour, hides, reorders or ends a line, and two
+different texts never look the same (backslashes are doubled). Sources: ECMA-48 control sequences; Unicode UAX 9 for
+bidirectional controls; CVE-2021-42574.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import unicodedata
+from collections.abc import Sequence
+
+_HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+_PLAIN = re.compile(r"[ -\[\]-~]*")
+_NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
+
+
+def safe(text: str | bytes) -> str:
+    r"""Escape what could act on a terminal or mislead a reader: ``\n``, ``\x1b``, ``\u202e``; bad bytes as ``\xff``."""
+    decoded = text.decode(errors="surrogateescape") if isinstance(text, bytes) else text
+    if _PLAIN.fullmatch(decoded):  # nearly everything, and without a look at each character
+        return decoded
+    return "".join(_escape(character) for character in decoded)
+
+
+def safe_command(argv: Sequence[str | bytes]) -> str:
+    """Write an argument list as a shell would need it, harmlessly."""
+    return " ".join(shlex.quote(safe(word)) for word in argv)
+
+
+def shorten(text: str, width: int) -> str:
+    """Cut the middle out of a text that is longer than ``width`` characters: both ends of a path tell something."""
+    if len(text) <= width:
+        return text
+    head = (width - 1) // 2
+    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
+
+
+def _escape(character: str) -> str:
+    if character in _NAMED:
+        return _NAMED[character]
+    if unicodedata.category(character) not in _HARMFUL:
+        return character
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # noqa: PLR2004  (a byte that was no UTF-8, PEP 383)
+        return f"\\x{code - 0xDC00:02x}"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"  # noqa: PLR2004
