@@ -159,9 +159,7 @@ def _address(completion: Completion, reference: str) -> Answer:
         message = f"nothing in the run is called {reference!r}"
         hint = "an event number, a range, a process id, an effect id, a path, an address, finality, separation or scope"
         raise UsageError(message, place="REF", hint=hint)
-    lines = [
-        line(f"{flow.protocol} {safe(address(flow.host, flow.ip, flow.port))}: {flow.decision}") for flow in flows
-    ]
+    lines = [line(f"{flow.protocol} {safe(address(flow.host, flow.ip, flow.port))}: {flow.decision}") for flow in flows]
     return Answer(lines=tuple(lines), numbers=_numbers(flows))
 
 
