@@ -162,10 +162,9 @@ class _Planner:
         self.state = os.path.realpath(spec.state)
         self.root = join(spec.box, b"root")
         self.shm = join(spec.box, b"shm")
-        self.all_mounts = [mount for mount in mounts if is_below(b"/", mount.path) or is_visible(mount)]
         self.host_mounts = mounts
         self._refuse_workspace()
-        self.shown = [mount for mount in self.all_mounts if self._is_shown(mount)]
+        self.shown = [mount for mount in mounts if self._is_shown(mount) and is_visible(mount)]
 
     def plan(self) -> View:
         empty_file, empty_directory = join(self.spec.box, b"empty"), join(self.spec.box, b"void")
@@ -285,7 +284,7 @@ class _Planner:
         """Every path of the view that shows the host's ``path``: itself, and by other mounts of its filesystem."""
         home = mount_of(path, self.host_mounts)
         at_workspace = mount_of(self.workspace, self.host_mounts)
-        visible = [mount for mount in self.all_mounts if mount.path == b"/" or mount in self.shown]
+        visible = [mount_of(b"/", self.host_mounts), *self.shown]
         through_workspace = HostMount(
             mount_id=-1,
             device=at_workspace.device,
