@@ -59,17 +59,19 @@ def fork_builder(spec: BoxSpec, view: View, parts: Parts) -> int:
         pid = os.fork()
     if pid:
         return pid
+    report = parts.report
     try:
-        _become_bubblewrap(spec, view, parts)
+        report = fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, _ABOVE)  # out of the way of what is passed on
+        _become_bubblewrap(spec, view, parts, report)
     except LaunchError as err:
-        _report(parts.report, step=err.step, errno=None, message=err.message, place=err.place, hint=err.hint)
+        _report(report, step=err.step, errno=None, message=err.message, place=err.place, hint=err.hint)
     except BaseException as err:  # noqa: BLE001 - nothing may return into the parent's code
-        _report(parts.report, step="build", errno=None, message=repr(err))
+        _report(report, step="build", errno=None, message=repr(err))
     finally:
         os._exit(_FAILED)
 
 
-def _become_bubblewrap(spec: BoxSpec, view: View, parts: Parts) -> NoReturn:
+def _become_bubblewrap(spec: BoxSpec, view: View, parts: Parts, report: int) -> NoReturn:
     signal.set_wakeup_fd(-1)
     with _step("join the cgroup", parts.cgroup):
         (parts.cgroup / "cgroup.procs").write_bytes(b"0")
@@ -79,7 +81,7 @@ def _become_bubblewrap(spec: BoxSpec, view: View, parts: Parts) -> NoReturn:
         namespaces.enter_network()
     with _step("make a mount namespace"):
         namespaces.enter_mounts()
-    view.execute(lambda note: _report(parts.report, note=note))
+    view.execute(lambda note: _report(report, note=note))
     with _step("pass descriptors"):
         command = _arrange_descriptors(spec, view, parts)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -126,8 +128,8 @@ def _arrange_descriptors(spec: BoxSpec, view: View, parts: Parts) -> list[bytes]
     program_fd = passed.add(_memory(b"filter", parts.program))
     options = bubblewrap_options(view, hostname=spec.view.hostname, seccomp_fd=program_fd)
     options_fd = passed.add(_memory(b"options", encode_options(options)))
-    passed.place()
     _replace_standard(parts.errors)
+    passed.place()
     return [b"bwrap", b"--args", b"%d" % options_fd, b"--", b"/proc/self/fd/%d" % boxinit, b"%d" % config_fd]
 
 
@@ -147,11 +149,9 @@ class _Passed:
 
 
 def _replace_standard(errors: int) -> None:
-    aside = fcntl.fcntl(errors, fcntl.F_DUPFD_CLOEXEC, _ABOVE)
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-    os.dup2(null, 0)
-    os.dup2(null, 1)
-    os.dup2(aside, 2)
+    for number, source in enumerate((null, null, errors)):
+        os.dup2(source, number)
 
 
 def _memory(name: bytes, content: bytes) -> int:
