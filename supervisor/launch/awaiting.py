@@ -66,8 +66,9 @@ class Awaiting:
         return Ready(init_pid=init.pid, main_pid=main.pid, pty_master=init.passed, notes=notes)
 
     def _receive(self, channel: socket.socket, deadline: float) -> _Message:
-        ready, _, _ = select.select([channel], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
+        poll = select.poll()
+        poll.register(channel, select.POLLIN)
+        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
             message = "the box did not come up in time"
             raise LaunchError(message, step="wait for the box", hint="the machine may be overloaded")
         message = _read_message(channel)
