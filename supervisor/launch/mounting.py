@@ -1,3 +1,4 @@
+# ruff: noqa: PTH - the kernel's paths are bytes, which pathlib does not take
 """The steps that make a view: each is data that can be described, and can be executed in the trial's mount namespace.
 
 A step's paths are bytes; nothing here interprets options out of them. Layers of an overlay are handed to the kernel as
@@ -116,7 +117,7 @@ class MountOverlay:
         for directory in (self.upper, work):
             os.makedirs(directory, mode=0o700, exist_ok=True)
         copy_attributes(self.lower, self.upper)
-        target = make_mountpoint(self.root, self.path)
+        target = make_mountpoint(self.root, self.path, beside=self.lower.removesuffix(self.path))
         with _opened(self.lower) as lower, _opened(self.upper) as upper, _opened(work) as worker:
             layers = b"lowerdir=/proc/self/fd/%d,upperdir=/proc/self/fd/%d,workdir=/proc/self/fd/%d" % (
                 lower, upper, worker,
@@ -165,7 +166,8 @@ class Bind:
     def execute(self, _note: Note) -> None:
         """Bind, then set the flags: one call cannot do both."""
         directory = stat.S_ISDIR(os.stat(self.source).st_mode)
-        target = make_mountpoint(self.root, self.path, directory=directory)
+        beside = self.source.removesuffix(self.path)
+        target = make_mountpoint(self.root, self.path, directory=directory, beside=beside)
         libc.mount(self.source, target, b"", MountFlag.BIND)
         if self.flags:
             libc.mount(b"none", target, b"", MountFlag.REMOUNT | MountFlag.BIND | self.flags)
@@ -280,11 +282,14 @@ def copy_attributes(source: bytes, target: bytes) -> None:
     os.utime(target, ns=(state.st_atime_ns, state.st_mtime_ns))
 
 
-def make_mountpoint(root: bytes, path: bytes, *, directory: bool = True) -> bytes:
-    """Make what is missing of ``path`` below ``root``, directories with the host's mode and owner; give the whole."""
+def make_mountpoint(root: bytes, path: bytes, *, directory: bool = True, beside: bytes = b"") -> bytes:
+    """Make what is missing of ``path`` below ``root``, and give the whole.
+
+    Directories get the mode and owner that the host has for ``path`` below ``beside``.
+    """
     whole = root
     *parents, last = path.strip(b"/").split(b"/")
-    host = b""
+    host = beside
     for name in [*parents, last] if directory else parents:
         whole, host = join(whole, name), host + b"/" + name
         with contextlib.suppress(FileExistsError):
