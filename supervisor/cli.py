@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from policies.types import Policy
     from supervisor.launch.state import Home
     from supervisor.report.lines import Line
-    from supervisor.request import Outcome, Progress, RunRequest
+    from supervisor.report.live import Progress
+    from supervisor.request import Outcome, RunRequest
 
 FAILED = 125
 """Our own failure."""
