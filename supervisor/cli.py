@@ -204,9 +204,12 @@ def _dry_run(request: RunRequest) -> int:
 
 
 def _version() -> int:
-    from importlib.metadata import version  # noqa: PLC0415
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
 
-    print(f"supervise {version('supervise-eval')}")
+    try:
+        print(f"supervise {version('supervise-eval')}")
+    except PackageNotFoundError:
+        print("supervise (not installed: run from its source)")
     return 0
 
 

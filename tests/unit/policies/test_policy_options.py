@@ -65,7 +65,7 @@ def test_a_value_reaches_the_environment_and_never_the_policy() -> None:
         (PolicyOptions(env=("=x",)), "--env"),
         (PolicyOptions(write=("",)), "--write"),
         (PolicyOptions(outcome=""), "--outcome"),
-        (PolicyOptions(mode="direct", commit="never"), "files.commit"),
+        (PolicyOptions(mode="direct", commit="never"), "--commit"),
     ],
 )
 def test_a_mistake_is_the_options(options: PolicyOptions, place: str) -> None:
