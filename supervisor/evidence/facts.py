@@ -23,12 +23,13 @@ class Route(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """One successful exec of a process; ``event`` is its number."""
+    """One successful exec of a process; ``event`` is its number, ``at_ns`` its time."""
 
     exe: bytes
     argv: tuple[bytes, ...]
     argv_truncated: bool
     event: int
+    at_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +123,11 @@ class FileHistory:
         in_scope: in the footprint of the claim.
         allowed: the policy lets it be written (or it is private: /tmp, /dev/shm, /run, devices, fds 0-2).
         private: a place of the trial's own that never violates.
-        attempts: refused changes.
+        attempts: changes that were tried and failed, each with its errno.
+        changes_total: how many changes there were: of a very hot file only the first and the last are kept.
+        attempts_total: the same for the attempts.
+        written_after: spans (from, to) after the endpoint in which it was, or may have been, changed; CLOCK_BOOTTIME.
+        reachable: False when it was only written through a descriptor that the trial was given, never opened.
     """
 
     path: bytes
@@ -138,6 +143,10 @@ class FileHistory:
     allowed: bool
     private: bool
     events: tuple[int, ...]
+    changes_total: int = 0
+    attempts_total: int = 0
+    written_after: tuple[tuple[int, int], ...] = ()
+    reachable: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,11 +166,63 @@ class Flow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutsideContact:
-    """A route of the operating system to somebody outside the box: a unix socket's peer, a passed descriptor."""
+    """A route of the operating system to somebody outside the box: a unix socket's peer, a passed descriptor.
+
+    Attributes:
+        descriptor: a descriptor was passed: somebody who is not witnessed may hold what it names.
+        first_ns: when it first happened.
+        error: errno when no attempt succeeded, else None.
+    """
 
     what: str
     process: ProcessKey | None
     events: tuple[int, ...]
+    descriptor: bool = False
+    first_ns: int = 0
+    error: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Calls that the box refuses to everybody, tried by one process; no violation by themselves."""
+
+    what: str
+    error: int
+    process: ProcessKey | None
+    count: int
+    events: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """A time range of which events are missing; ``hook`` is the place where they were lost."""
+
+    hook: str
+    count: int
+    first_ns: int
+    last_ns: int
+    event: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The footprint as captured at one moment; ``frozen_ns`` is None when the trial was not frozen for it."""
+
+    at_ns: int
+    frozen_ns: int | None
+    digest: str
+    event: int
+    frozen_event: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """One act of ours that ended processes of the trial."""
+
+    why: str
+    killed: tuple[ProcessKey, ...]
+    at_ns: int
+    event: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +256,10 @@ class Coverage:
 class Timeline:
     """When the trial passed its boundaries: CLOCK_BOOTTIME ns, None for one that it did not pass.
 
-    ``events`` maps the wire kind of each boundary to its event number.
+    ``endpoint_ns`` is CMD's exit when that is what ended the trial, else the moment of the limit. ``snapshot_*``
+    and ``frozen_ns`` are of the first snapshot, ``killed_*`` of the last kill; ``snapshots`` and ``kills`` have all.
+    ``events`` maps the wire kind of each boundary to its event number. ``pids_left`` is what the cgroup still held
+    at the end, None when nobody looked.
     """
 
     realtime_offset_ns: int
@@ -216,11 +280,16 @@ class Timeline:
     opening_findings: tuple[str, ...] | None = None
     closing_findings: tuple[str, ...] | None = None
     events: dict[str, int] = field(default_factory=dict)
+    snapshots: tuple[Snapshot, ...] = ()
+    kills: tuple[Kill, ...] = ()
+    pids_left: int | None = None
+    commit_state: str | None = None
+    commit_error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """All of it. ``main`` is CMD's process; ``lost`` counts lost events."""
+    """All of it. ``main`` is CMD's process, ``0@0`` when none was ever held; ``lost`` counts lost events."""
 
     main: ProcessKey
     timeline: Timeline
@@ -231,6 +300,8 @@ class Facts:
     coverage: tuple[Coverage, ...]
     events: int
     lost: int
+    losses: tuple[Loss, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
 
     @property
     def gaps(self) -> tuple[Gap, ...]:

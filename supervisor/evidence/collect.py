@@ -1,0 +1,169 @@
+"""Events to facts, in one pass. In: events in any order, the policy, and two ways to look at the disk; out: `Facts`.
+
+The rule it keeps: the same events give the same facts in whatever order they were delivered. Each fold keeps what it
+needs in compact form; frozen values are made at the end only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from policies.types import Policy
+from supervisor.events import Event, EventsLost, MembershipLeft, ProcessKey
+from supervisor.evidence.contacts import ContactFold
+from supervisor.evidence.coverage import cover, find_gaps
+from supervisor.evidence.facts import Facts, FileHistory, Gap, Loss, Observed, Process, Timeline
+from supervisor.evidence.files import FileFold
+from supervisor.evidence.flows import FlowFold
+from supervisor.evidence.histories import Draft, Historian
+from supervisor.evidence.places import Places
+from supervisor.evidence.processes import Cast, ProcessFold
+from supervisor.evidence.reconcile import BATCH, check_changed, check_histories, overflow_gap
+from supervisor.evidence.timeline import TimelineFold
+from supervisor.evidence.tree import Tree
+
+_FOR_EVER = 1 << 62
+
+Observe = Callable[[Sequence[bytes]], Mapping[bytes, Observed]]
+
+
+def collect(
+    events: Iterable[Event],
+    *,
+    policy: Policy,
+    workspace: bytes,
+    observe: Observe,
+    changed: Callable[[], Iterable[bytes]],
+) -> Facts:
+    """Add events up to facts, and reconcile them with the final state.
+
+    Args:
+        events: of one trial; any order.
+        policy: what was allowed and claimed.
+        workspace: absolute, as the trial sees it.
+        observe: gives the states before and after of absolute paths; one that it leaves out is not known.
+        changed: gives every absolute path present in the stage.
+    """
+    folds = _Folds()
+    count = folds.read(events)
+    held, released_ns = folds.timeline.held(), folds.timeline.released_ns()
+    cast = folds.processes.cast(held, released_ns)
+    line = folds.timeline.finish(folds.processes.exited_ns(cast.main))
+    seen = {key for key in folds.files.processes if key is not None}
+    processes = folds.processes.finish(cast, line.endpoint_ns, seen)
+    contacts, losses = folds.contacts.contacts(cast), folds.losses()
+    files, file_gaps = _collect_files(folds.files, cast, Places(policy, workspace), line, processes, observe, changed)
+    gaps = find_gaps(
+        line=line,
+        processes=processes,
+        cast=cast,
+        losses=losses,
+        departures=folds.departures(),
+        contacts=contacts,
+        policy=policy,
+    )
+    return Facts(
+        main=cast.main,
+        timeline=line,
+        processes=processes,
+        files=files,
+        flows=folds.flows.finish(cast),
+        contacts=contacts,
+        coverage=cover((*gaps, *file_gaps), line),
+        events=count,
+        lost=sum(loss.count for loss in losses),
+        losses=losses,
+        refusals=folds.contacts.refusals(cast),
+    )
+
+
+class _Folds:
+    """All folds, fed from one loop."""
+
+    def __init__(self) -> None:
+        self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
+        self.flows, self.contacts = FlowFold(), ContactFold()
+        self._lost: list[Event] = []
+        self._left: list[Event] = []
+
+    def read(self, events: Iterable[Event]) -> int:
+        """Give every event to the fold that wants it; count them all."""
+        handlers: dict[type[Event], Callable[[Event], object]] = {
+            EventsLost: self._lost.append,
+            MembershipLeft: self._left.append,
+        }
+        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts):
+            handlers.update(fold.handlers())
+        count = 0
+        find = handlers.get
+        for event in events:
+            count += 1
+            handle = find(type(event))
+            if handle is not None:
+                handle(event)
+        return count
+
+    def losses(self) -> tuple[Loss, ...]:
+        """Give the ranges of which events are missing."""
+        return tuple(
+            Loss(hook=e.hook, count=e.count, first_ns=e.first_ns, last_ns=e.last_ns, event=e.n)
+            for e in sorted(self._lost, key=lambda event: event.n)
+            if isinstance(e, EventsLost)
+        )
+
+    def departures(self) -> tuple[MembershipLeft, ...]:
+        """Give the moves out of the trial."""
+        return tuple(e for e in sorted(self._left, key=lambda event: event.n) if isinstance(e, MembershipLeft))
+
+
+def _collect_files(
+    fold: FileFold,
+    cast: Cast,
+    places: Places,
+    line: Timeline,
+    processes: tuple[Process, ...],
+    observe: Observe,
+    changed: Callable[[], Iterable[bytes]],
+) -> tuple[tuple[FileHistory, ...], tuple[Gap, ...]]:
+    """Write every history and check it against the disk."""
+    tree = Tree(fold, cast)
+    historian = Historian(fold, tree, places, line.endpoint_ns, _Lives(processes, line).last_exit_ns)
+    drafts = _write_histories(fold, tree, historian, observe)
+    explained = {fold.paths[path] for path, draft in drafts.items() if draft.codes} | tree.boxed_paths()
+    gaps = (
+        *check_histories(drafts.values()),
+        *check_changed(changed(), explained, tree, places, observe),
+        *overflow_gap(tree),
+    )
+    files = sorted((draft.history for draft in drafts.values()), key=lambda history: history.path)
+    return tuple(files), gaps
+
+
+def _write_histories(fold: FileFold, tree: Tree, historian: Historian, observe: Observe) -> dict[int, Draft]:
+    ids = sorted(tree.by_path)
+    drafts = {}
+    for start in range(0, len(ids), BATCH):
+        batch = ids[start : start + BATCH]
+        origins = {path: fold.paths[tree.origin[path]] for path in batch if tree.origin.get(path, -1) >= 0}
+        asked = {fold.paths[path] for path in batch if historian.observable(path)} | set(origins.values())
+        states = observe(sorted(asked)) if asked else {}
+        for path in batch:
+            observed = states.get(fold.paths[path]) if historian.observable(path) else None
+            draft = historian.write(path, observed, states.get(origins.get(path, b"")))
+            if draft is not None:
+                drafts[path] = draft
+    return drafts
+
+
+class _Lives:
+    """Until when the mappings of a process can be written: it, or a child that inherited them, may be the last."""
+
+    def __init__(self, processes: tuple[Process, ...], line: Timeline) -> None:
+        self._end = {p.key: p.exited_ns or line.emptied_ns or _FOR_EVER for p in processes}
+        for process in reversed(processes):  # children start after their parents
+            if process.parent in self._end:
+                self._end[process.parent] = max(self._end[process.parent], self._end[process.key])
+
+    def last_exit_ns(self, key: ProcessKey | None) -> int:
+        """Tell when the last one of a process and its descendants ended."""
+        return self._end.get(key, _FOR_EVER) if key else _FOR_EVER

@@ -1,0 +1,100 @@
+"""Contacts with somebody outside the box, and calls that the box refuses. In: socket and syscall events.
+
+A connection to a unix socket whose peer is no process of this trial, or a descriptor sent or received across one, is a
+route that no network rule closes.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+from supervisor.events import (
+    ConnectionAttempted,
+    DescriptorPassed,
+    Event,
+    ProcessKey,
+    SocketCreated,
+    SyscallRefused,
+)
+from supervisor.evidence.bounded import Numbers
+from supervisor.evidence.facts import OutsideContact, Refusal
+from supervisor.evidence.processes import Cast
+
+_ContactKey = tuple[ProcessKey | None, str, bool, int | None]
+_RefusalKey = tuple[ProcessKey | None, str, int]
+
+
+class ContactFold:
+    """Merges contacts and refused calls by process and target."""
+
+    def __init__(self) -> None:
+        """Begin with no contact."""
+        self._contacts: dict[_ContactKey, list[tuple[int, int]]] = {}
+        self._refusals: dict[_RefusalKey, Numbers] = {}
+
+    def handlers(self) -> dict[type[Event], Callable[[Event], object]]:
+        """Give what to call for each class of event."""
+        return {
+            ConnectionAttempted: self._connection,
+            DescriptorPassed: self._descriptor,
+            SyscallRefused: self._refused,
+            SocketCreated: self._socket,
+        }
+
+    def _connection(self, event: Event) -> None:
+        if isinstance(event, ConnectionAttempted) and event.outside:
+            what = f"{event.transport} socket {_where(event.path, event.ip, event.port)}"
+            self._add((event.process, what, False, event.error), event)
+
+    def _descriptor(self, event: Event) -> None:
+        if isinstance(event, DescriptorPassed) and event.outside:
+            word = "received from" if event.received else "sent to"
+            self._add((event.process, f"descriptor {word} {_where(event.path)}", True, None), event)
+
+    def _add(self, key: _ContactKey, event: Event) -> None:
+        self._contacts.setdefault(key, []).append((event.time_ns, event.n))
+
+    def _refused(self, event: Event) -> None:
+        if isinstance(event, SyscallRefused):
+            self._refusals.setdefault((event.process, event.name, event.error), Numbers()).add(event.n, event.time_ns)
+
+    def _socket(self, event: Event) -> None:
+        if isinstance(event, SocketCreated) and event.error in {errno.EPERM, errno.EACCES}:
+            key = (event.process, f"socket family {event.family}", event.error)
+            self._refusals.setdefault(key, Numbers()).add(event.n, event.time_ns)
+
+    def contacts(self, cast: Cast) -> tuple[OutsideContact, ...]:
+        """Build the trial's contacts, first one first."""
+        found = []
+        for (process, what, descriptor, error), entries in self._contacts.items():
+            kept = sorted(entry for entry in entries if not cast.ignores(process, entry[0]))
+            if kept:
+                found.append(
+                    OutsideContact(
+                        what=what,
+                        process=process,
+                        events=tuple(sorted(number for _, number in kept)),
+                        descriptor=descriptor,
+                        first_ns=kept[0][0],
+                        error=error,
+                    )
+                )
+        return tuple(sorted(found, key=lambda contact: contact.events))
+
+    def refusals(self, cast: Cast) -> tuple[Refusal, ...]:
+        """Build the trial's refused calls, first one first."""
+        found = []
+        for (process, what, error), numbers in self._refusals.items():
+            if process is None or process in cast.outsiders:
+                continue
+            kept = numbers.since(cast.released_ns if process == cast.main else None)
+            if kept.count:
+                found.append(Refusal(what=what, error=error, process=process, count=kept.count, events=kept.values()))
+        return tuple(sorted(found, key=lambda refusal: refusal.events))
+
+
+def _where(path: bytes | None, ip: str | None = None, port: int | None = None) -> str:
+    if path:
+        return path.decode("utf-8", "backslashreplace")
+    return f"{ip}:{port}" if ip else "without a name"

@@ -1,0 +1,136 @@
+"""Which routes were witnessed, and every gap. In: what was lost, left or not tested; out: one `Coverage` a route.
+
+The laws:
+
+1. Gaps cost by dependency: a gap takes away only the verdicts that rest on what is missing.
+2. An independent account stays good: ``populated 0`` says that nothing is alive whatever exit events are missing.
+3. A route without a witness is listed too, with why it has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from policies.types import FilesMode, Policy
+from supervisor.events import MembershipLeft
+from supervisor.evidence.facts import Coverage, Gap, Loss, OutsideContact, Process, Route, Timeline
+from supervisor.evidence.processes import NOBODY, Cast
+
+ALL = frozenset({"finality", "separation", "scope"})
+_OTHERS = frozenset({"separation", "scope"})
+
+_WITNESSED = (
+    (Route.PROCESS, "kernel", None),
+    (Route.FILE, "kernel", None),
+    (Route.NETWORK, "kernel", None),
+    (Route.SERVICE, "kernel", None),
+    (Route.IPC, "kernel", None),
+)
+_UNWITNESSED = (
+    (Route.CREDENTIAL, "secret paths and names are kept out of the box; the use of a credential is not witnessed"),
+    (Route.SCHEDULE, "no scheduler of the host is reachable from the box; its files are seen as files"),
+    (Route.CONTAINER, "no container service of the host is reachable from the box"),
+    ("gpu-memory", "what stays in the memory of a device is not witnessed; the box holds no such device"),
+    ("provider", "what a model's provider keeps on its side is not witnessed"),
+    ("contention", "load that runs put on each other by sharing the machine is not witnessed"),
+    ("caller", "what the program that called us does with the outcome is not witnessed"),
+    ("address-space", "what happens inside one process is not witnessed"),
+)
+
+
+def find_gaps(
+    *,
+    line: Timeline,
+    processes: tuple[Process, ...],
+    cast: Cast,
+    losses: tuple[Loss, ...],
+    departures: tuple[MembershipLeft, ...],
+    contacts: tuple[OutsideContact, ...],
+    policy: Policy,
+) -> tuple[Gap, ...]:
+    """Find what is missing on every route but the final state of files (see `reconcile`)."""
+    return (
+        *_canary_gaps(line),
+        *_lost(losses, contacts),
+        *_left(departures, cast),
+        *_lineage(processes, line, cast),
+        *_direct(policy, line),
+    )
+
+
+def _canary_gaps(line: Timeline) -> Iterator[Gap]:
+    for name, findings in (("opening", line.opening_findings), ("closing", line.closing_findings)):
+        events = _events(line, f"trial.tested.{name}")
+        if findings is None:
+            text = f"the {name} test of the box is missing: nothing shows that box and witness held then"
+            yield Gap(route=Route.PROCESS, rule="missing-canary", text=text, events=events, costs=ALL)
+        elif findings:
+            text = f"the {name} test of the box failed: {'; '.join(findings)}"
+            yield Gap(route=Route.PROCESS, rule="failed-canary", text=text, events=events, costs=ALL)
+
+
+def _lost(losses: tuple[Loss, ...], contacts: tuple[OutsideContact, ...]) -> Iterator[Gap]:
+    for loss in losses:
+        text = f"{loss.count} events or more were lost at {loss.hook}"
+        costs = ALL if _reaches_outcome(loss, contacts) else _OTHERS
+        yield Gap(route=_route(loss.hook), rule="lost-events", text=text, events=(loss.event,), costs=costs)
+
+
+def _reaches_outcome(loss: Loss, contacts: Iterable[OutsideContact]) -> bool:
+    """Tell whether a loss may hide a writer outside: somebody leaving, or a descriptor passed over a contact."""
+    return "attach" in loss.hook or any(c.error is None and c.first_ns <= loss.last_ns for c in contacts)
+
+
+def _route(hook: str) -> Route:
+    if hook.startswith(("sched_", "cgroup_attach")):
+        return Route.PROCESS
+    return Route.NETWORK if hook.startswith(("connect", "sendmsg", "sock_create", "bind", "skb")) else Route.FILE
+
+
+def _left(departures: tuple[MembershipLeft, ...], cast: Cast) -> Iterator[Gap]:
+    for event in departures:
+        if not cast.ignores(event.process, event.time_ns):
+            text = f"process {event.process} was moved out of the trial: what it did from then on was not witnessed"
+            yield Gap(route=Route.PROCESS, rule="left-membership", text=text, events=(event.n,), costs=ALL)
+
+
+def _lineage(processes: tuple[Process, ...], line: Timeline, cast: Cast) -> Iterator[Gap]:
+    if cast.main == NOBODY:
+        text = "no process of CMD was ever held"
+        yield Gap(route=Route.PROCESS, rule="missing-main", text=text, events=(), costs=ALL)
+    for process in processes:
+        if process.exited_ns is None and line.emptied_ns is not None:
+            text = f"no exit of process {process.pid} was seen, and the trial is empty"
+            costs = ALL if process.key == cast.main else _OTHERS
+            yield Gap(route=Route.PROCESS, rule="missing-exit", text=text, events=process.events, costs=costs)
+        if process.parent is None and process.key != cast.main:
+            text = f"nobody was seen making process {process.pid}"
+            yield Gap(route=Route.PROCESS, rule="missing-start", text=text, events=process.events, costs=_OTHERS)
+
+
+def _direct(policy: Policy, line: Timeline) -> Iterator[Gap]:
+    """In direct mode the outcome lies where every program of the machine can write, and nobody watches those."""
+    if policy.files.mode is FilesMode.DIRECT and line.released_ns is not None:
+        text = "the workspace is written in place: other programs of this machine could write it unseen"
+        costs = frozenset({"finality", "separation"})
+        yield Gap(route=Route.FILE, rule="unwatched-writers", text=text, events=(), costs=costs)
+
+
+def _events(line: Timeline, kind: str) -> tuple[int, ...]:
+    return (line.events[kind],) if kind in line.events else ()
+
+
+def cover(gaps: Iterable[Gap], line: Timeline) -> tuple[Coverage, ...]:
+    """List every route with its witness and its gaps, then the ones that nobody witnessed."""
+    found = tuple(gaps)
+    witnessed = []
+    for route, name, note in _WITNESSED:
+        own = tuple(gap for gap in found if gap.route == route)
+        witnesses = (name,) if line.released_ns is not None else ()
+        witnessed.append(
+            Coverage(route=route.value, witnesses=witnesses, complete=bool(witnesses) and not own, gaps=own, note=note)
+        )
+    rest = [
+        Coverage(route=str(route), witnesses=(), complete=False, gaps=(), note=note) for route, note in _UNWITNESSED
+    ]
+    return (*witnessed, *rest)

@@ -1,0 +1,260 @@
+"""The history of each path. In: the rows of a path and its states on disk; out: a `FileHistory`.
+
+The laws:
+
+1. ``net`` compares what was before with what is after: kind, content, mode, owner, extended attributes; never times.
+2. ``restored`` is True only when something changed it and the end equals the start. A writable mapping, or a change of
+   times alone, leaves it open (None): what was stored in between was not seen, or is not compared.
+3. Making the parents of an allowed path is allowed; changing them is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from supervisor.events import Kind, ProcessKey
+from supervisor.evidence.bounded import bounded
+from supervisor.evidence.facts import Change, ChangeKind, FileHistory, FileState, Observed
+from supervisor.evidence.files import Code, FileFold, Mark
+from supervisor.evidence.places import Place, Places
+from supervisor.evidence.tree import Tree
+
+KINDS: Mapping[int, ChangeKind] = {
+    Code.CREATED: ChangeKind.CREATED,
+    Code.MODIFIED: ChangeKind.MODIFIED,
+    Code.EMPTIED: ChangeKind.MODIFIED,
+    Code.TOTALS: ChangeKind.MODIFIED,
+    Code.DELETED: ChangeKind.DELETED,
+    Code.RENAMED_AWAY: ChangeKind.RENAMED,
+    Code.RENAMED_HERE: ChangeKind.RENAMED,
+    Code.EXCHANGED: ChangeKind.RENAMED,
+    Code.LINKED_FROM: ChangeKind.LINKED,
+    Code.LINKED_HERE: ChangeKind.LINKED,
+    Code.ATTRIBUTES: ChangeKind.ATTRIBUTES,
+    Code.TIMES: ChangeKind.ATTRIBUTES,
+    Code.MAPPED: ChangeKind.MAPPED,
+}
+_SPANS = 256
+_WRITES = frozenset({Code.MODIFIED, Code.EMPTIED, Code.TOTALS})
+
+
+class Draft(NamedTuple):
+    """A history and what `reconcile` needs to check it.
+
+    Attributes:
+        codes: every sort of change that succeeded.
+        expected: whether the name should exist at the end, None when nothing said.
+        unverified: a change of the name rests on memory of the trial.
+        observed: what was found on disk, None when nobody could look.
+    """
+
+    history: FileHistory
+    codes: frozenset[int]
+    expected: bool | None
+    unverified: bool
+    last_name_changes: tuple[tuple[int, int, int], ...]
+    observed: Observed | None
+
+
+class Historian:
+    """Writes histories, one path at a time.
+
+    Args:
+        mapped_until: until when a process, or one that inherited its mappings, could store into a mapping.
+    """
+
+    def __init__(
+        self,
+        fold: FileFold,
+        tree: Tree,
+        places: Places,
+        endpoint_ns: int | None,
+        mapped_until: Callable[[ProcessKey | None], int],
+    ) -> None:
+        """Keep what every history needs."""
+        self._fold, self._tree, self._places, self._endpoint_ns = fold, tree, places, endpoint_ns
+        self._mapped_until = mapped_until
+
+    def observable(self, path: int) -> bool:
+        """Tell whether a final state of this path can be asked for."""
+        given = self._fold.given(path) or self._fold.nameless(path)
+        return not given and self._places.locate(self._fold.paths[path]).observable
+
+    def write(self, path: int, observed: Observed | None, origin: Observed | None) -> Draft | None:
+        """Write the history of one path; None when nothing happened that counts.
+
+        Args:
+            path: its number in the fold.
+            observed: its states on disk, None when nobody could look.
+            origin: the states of the path that the thing was renamed from, if it was.
+        """
+        if self._fold.nameless(path):
+            return None
+        changes, attempts, ends = self._sort(path, observed)
+        if not changes and not attempts:
+            return None
+        rows = self._fold.rows
+        codes = frozenset(rows.code[row] for row in changes)
+        place = self._places.locate(self._fold.paths[path])
+        net = _net(observed, codes, self._renamed(path, origin), self._tree.present.get(path))
+        history = self._history(path, place, observed, net, (changes, attempts, ends))
+        names = [row for row in changes if rows.code[row] not in _WRITES]
+        return Draft(
+            history=history,
+            codes=codes,
+            expected=self._tree.present.get(path),
+            unverified=any(not rows.mark[row] & Mark.VERIFIED for row in names),
+            last_name_changes=tuple((rows.at[r], rows.code[r], rows.process[r]) for r in names[-2:]),
+            observed=observed,
+        )
+
+    def _history(
+        self,
+        path: int,
+        place: Place,
+        observed: Observed | None,
+        net: str | None,
+        parts: tuple[list[int], list[int], dict[int, int]],
+    ) -> FileHistory:
+        changes, attempts, ends = parts
+        rows, given = self._fold.rows, self._fold.given(path)
+        kept = [self._change(row, ends) for row in bounded(changes)]
+        tried = [self._change(row, ends) for row in bounded(attempts)]
+        writers = {process: None for row in changes if (process := self._fold.processes[rows.process[row]])}
+        numbers = bounded(sorted({rows.number[row] for row in (*changes, *attempts)}))
+        return FileHistory(
+            path=place.shown,
+            changes=tuple(kept),
+            attempts=tuple(tried),
+            writers=tuple(writers),
+            before=observed.before if observed else None,
+            after=observed.after if observed else None,
+            net=net,
+            restored=_restored(net, frozenset(rows.code[row] for row in changes)),
+            in_workspace=place.in_workspace,
+            in_scope=place.in_scope and not given,
+            allowed=place.allowed or given or (place.parent_allowed and self._makes_parents(changes)),
+            private=place.private,
+            events=tuple(numbers),
+            changes_total=len(changes),
+            attempts_total=len(attempts),
+            written_after=self._written_after(path),
+            reachable=not given,
+        )
+
+    def _sort(self, path: int, observed: Observed | None) -> tuple[list[int], list[int], dict[int, int]]:
+        """Part changes from refused attempts, and fold totals into the write that they count again."""
+        rows = self._fold.rows
+        changes: list[int] = []
+        attempts: list[int] = []
+        ends: dict[int, int] = {}
+        last_write: dict[int, int] = {}
+        for row in self._tree.by_path[path]:
+            code, process = rows.code[row], rows.process[row]
+            if rows.error[row]:
+                attempts.append(row)
+            elif code == Code.TOTALS and process in last_write:
+                ends[last_write[process]] = rows.at[row]
+            elif code == Code.EMPTIED and not changes and _was_empty(observed):
+                continue
+            else:
+                changes.append(row)
+                if code in _WRITES:
+                    last_write[process] = row
+        return changes, attempts, ends
+
+    def _change(self, row: int, ends: Mapping[int, int]) -> Change:
+        rows = self._fold.rows
+        return Change(
+            kind=KINDS[rows.code[row]],
+            process=self._fold.processes[rows.process[row]],
+            event=rows.number[row],
+            at_ns=ends.get(row, rows.at[row]),
+            verified=bool(rows.mark[row] & Mark.VERIFIED),
+            error=rows.error[row] or None,
+        )
+
+    def _makes_parents(self, changes: list[int]) -> bool:
+        """Tell whether a directory was made here, and nothing else but taking it away again."""
+        rows = self._fold.rows
+        made = [rows.code[r] == Code.CREATED and bool(rows.mark[r] & Mark.DIRECTORY) for r in changes]
+        gone = [rows.code[r] == Code.DELETED for r in changes]
+        return not changes or (made[0] and all(m or g for m, g in zip(made, gone, strict=True)))
+
+    def _renamed(self, path: int, origin: Observed | None) -> bool:
+        return self._tree.origin.get(path, -1) not in {-1, path} and origin is not None and origin.before is not None
+
+    def _written_after(self, path: int) -> tuple[tuple[int, int], ...]:
+        """Give the spans after the endpoint in which the path was, or may have been, changed.
+
+        Totals tell only the last of many writes: between what was told before and that last one, any moment may have
+        been written.
+        """
+        if self._endpoint_ns is None:
+            return ()
+        rows, spans = self._fold.rows, []
+        told: dict[int, int] = {}
+        for row in sorted(self._tree.by_path[path], key=self._fold.rows.told.__getitem__):
+            if rows.error[row]:
+                continue
+            at, process, start = rows.at[row], rows.process[row], rows.at[row]
+            if rows.code[row] == Code.TOTALS:
+                start = min(at, told.get(process, at))
+            elif rows.code[row] == Code.MAPPED:
+                at = max(at, self._mapped_until(self._fold.processes[process]))
+            told[process] = rows.told[row]
+            if at > self._endpoint_ns:
+                spans.append((max(start, self._endpoint_ns), at))
+        return _bounded_spans(sorted(spans))
+
+
+def _bounded_spans(spans: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Keep a long list short by joining its tail into one span: that can only claim more writes, never fewer."""
+    if len(spans) <= _SPANS:
+        return tuple(spans)
+    tail = spans[_SPANS - 1 :]
+    return (*spans[: _SPANS - 1], (tail[0][0], max(end for _, end in tail)))
+
+
+def same_state(one: FileState | None, two: FileState | None) -> bool | None:
+    """Compare two states by law 1; None when the content of one could not be read."""
+    if one is None or two is None:
+        return one is two
+    if _attributes(one) != _attributes(two):
+        return False
+    if one.problem or two.problem:
+        return None
+    return one.digest == two.digest
+
+
+def _attributes(state: FileState) -> tuple[object, ...]:
+    return state.kind, state.mode, state.uid, state.gid, tuple(sorted(state.xattrs))
+
+
+def _was_empty(observed: Observed | None) -> bool:
+    before = observed.before if observed else None
+    return before is not None and before.kind is Kind.FILE and before.size_bytes == 0
+
+
+def _net(observed: Observed | None, codes: frozenset[int], renamed: bool, present: bool | None) -> str | None:  # noqa: FBT001 - private, all four are read off at once
+    if observed is None:
+        return None
+    same = same_state(observed.before, observed.after)
+    if same is None:
+        return None
+    if same:
+        return "unchanged"
+    if observed.before is None:
+        return "renamed" if renamed else "created"
+    if observed.after is None:
+        return "renamed" if present is False and Code.RENAMED_AWAY in codes and Code.DELETED not in codes else "deleted"
+    return "modified"
+
+
+def _restored(net: str | None, codes: frozenset[int]) -> bool | None:
+    if not codes:
+        return False
+    if net is None or (net == "unchanged" and (Code.MAPPED in codes or codes == {Code.TIMES})):
+        return None
+    return net == "unchanged"

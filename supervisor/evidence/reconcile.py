@@ -1,0 +1,153 @@
+"""The log against the disk, both ways. In: histories, and every path that changed on disk; out: gaps.
+
+Every path found changed needs events that explain how, and every change that the events predict must be there. What
+does not fit is a gap on the file route. It costs scope and separation; it costs finality too when the path is in the
+footprint, because then somebody whom nobody saw may have written the outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+
+from supervisor.evidence.facts import FileState, Gap, Observed, Route
+from supervisor.evidence.files import Code
+from supervisor.evidence.histories import Draft, same_state
+from supervisor.evidence.places import Places
+from supervisor.evidence.tree import Tree
+
+RACE_NS = 50_000_000
+"""Overlapping calls may be told in the other order: that close together, from two processes, either may be last."""
+
+BATCH = 2000
+"""How many paths are looked at in one go, so that states are not all in memory twice."""
+
+Observe = Callable[[Sequence[bytes]], Mapping[bytes, Observed]]
+
+_CONTENT = frozenset(Code) - {Code.ATTRIBUTES, Code.TIMES}
+_NAMES = frozenset(Code) - {Code.MODIFIED, Code.EMPTIED, Code.TOTALS, Code.TIMES, Code.MAPPED}
+_GONE = frozenset({Code.DELETED, Code.RENAMED_AWAY})
+_SET_ID = 0o6000
+
+
+def check_histories(drafts: Iterable[Draft]) -> Iterator[Gap]:
+    """Check each history against what was found at its path."""
+    for draft in drafts:
+        if draft.observed is None or not draft.codes:
+            continue
+        problem = _problem(draft, draft.observed)
+        if problem:
+            rule, text = problem
+            yield _gap(rule, f"{show(draft.history.path)}: {text}", draft.history.events, draft.history.in_scope)
+
+
+def _problem(draft: Draft, observed: Observed) -> tuple[str, str] | None:
+    there = observed.after is not None
+    expected = draft.expected if draft.expected is not None else observed.before is not None
+    if expected != there:
+        if _raced(draft):
+            return None
+        rule = "unconfirmed-name" if draft.unverified else "unexplained-change"
+        return rule, f"expected {_word(expected)} at the end, found {_word(there)}"
+    if not observed.before or not observed.after or same_state(observed.before, observed.after) is not False:
+        return None
+    return _explain(observed.before, observed.after, draft.codes)
+
+
+def _raced(draft: Draft) -> bool:
+    """Tell whether the last two changes of a name were so close that their order is not known."""
+    if len(draft.last_name_changes) < 2:  # noqa: PLR2004 - two are needed for a race
+        return False
+    (one_ns, one, first), (two_ns, two, second) = draft.last_name_changes
+    return first != second and two_ns - one_ns < RACE_NS and (one in _GONE) != (two in _GONE)
+
+
+def _explain(before: FileState, after: FileState, codes: frozenset[int]) -> tuple[str, str] | None:
+    content = (before.kind, before.digest) != (after.kind, after.digest)
+    if content and not codes & _CONTENT:
+        return "unexplained-change", "its content changed, only its attributes were seen to change"
+    # The kernel itself takes set-id bits and capabilities away from a file that is written or given away.
+    mode = (before.mode ^ after.mode) & ~(_SET_ID if codes & _CONTENT else 0)
+    if (mode or (before.uid, before.gid) != (after.uid, after.gid)) and not codes & _NAMES:
+        return "unexplained-change", "its mode or owner changed, only writes were seen"
+    return None
+
+
+def check_changed(
+    changed: Iterable[bytes], explained: set[bytes], tree: Tree, places: Places, observe: Observe
+) -> Iterator[Gap]:
+    """Check every path that changed on disk and has no history.
+
+    Args:
+        changed: absolute paths present in the stage; parents that were only copied up are among them.
+        explained: absolute paths that have a history of changes, or that the box itself touched.
+        tree: for what was renamed.
+        places: for where a path lies.
+        observe: gives states on disk.
+    """
+    moves = _Moves(tree.moves())
+    rest = (path for path in changed if path not in explained)
+    while batch := sorted(islice(rest, BATCH)):
+        states = observe(batch)
+        for path in batch:
+            state = states.get(path)
+            place = places.locate(path)
+            if state is None or not place.observable or same_state(state.before, state.after) is not False:
+                continue
+            if not moves.brought(path, state, observe):
+                text = f"{show(place.shown)}: changed on disk, and no event tells of it"
+                yield _gap("unexplained-change", text, (), place.in_scope)
+
+
+class _Moves:
+    """Renamed directories, and what came along below them without an event of its own."""
+
+    def __init__(self, moved: Mapping[bytes, bytes]) -> None:
+        self._moved, self._sources = moved, frozenset(moved.values())
+
+    def brought(self, path: bytes, state: Observed, observe: Observe) -> bool:
+        """Tell whether a path is what it was at its old name, or was left empty by the rename of a parent."""
+        if state.after is None:
+            return _above(path, self._sources) is not None
+        old = self._old_name(path)
+        if old == path or state.before is not None:
+            return False
+        origin = observe([old]).get(old)
+        return origin is not None and same_state(origin.before, state.after) is not False
+
+    def _old_name(self, path: bytes) -> bytes:
+        """Follow renames of parents backwards; each is used once, so that a ring of renames ends."""
+        used: set[bytes] = set()
+        while (target := _above(path, self._moved)) is not None and target not in used:
+            used.add(target)
+            path = self._moved[target] + path[len(target) :]
+        return path
+
+
+def _above(path: bytes, names: Collection[bytes]) -> bytes | None:
+    """Give the nearest parent of a path that is among some names."""
+    parent = path.rpartition(b"/")[0]
+    while parent and parent not in names:
+        parent = parent.rpartition(b"/")[0]
+    return parent or None
+
+
+def overflow_gap(tree: Tree) -> Iterator[Gap]:
+    """Say so when children of renamed directories were left out of the histories."""
+    if tree.overflowed:
+        text = "so many renames of directories that not every name below them could be followed"
+        yield _gap("unfollowed-renames", text, (), in_footprint=False)
+
+
+def _gap(rule: str, text: str, events: tuple[int, ...], in_footprint: bool) -> Gap:  # noqa: FBT001 - private, the last word of four
+    costs = {"scope", "separation", "finality"} if in_footprint else {"scope", "separation"}
+    return Gap(route=Route.FILE, rule=rule, text=text, events=events, costs=frozenset(costs))
+
+
+def _word(present: bool) -> str:  # noqa: FBT001 - private, turns the flag into its word
+    return "it" if present else "nothing"
+
+
+def show(path: bytes) -> str:
+    """Give a path for people; bytes that are no UTF-8 are escaped."""
+    return path.decode("utf-8", "backslashreplace")
