@@ -54,13 +54,14 @@ lint: setup ## ruff, every rule
 
 types: setup ## mypy, strict
 	$(BIN)/mypy
+	cd scripts && ../$(BIN)/mypy --config-file= --strict *.py
 
 bench: setup ## the figures of the README: overhead and start-up, against bare, bwrap and strace
 	$(BIN)/python scripts/bench_start.py
 	$(BIN)/python scripts/bench_overhead.py
 
-docs: setup ## write the command's help texts into the README again
-	$(BIN)/python scripts/update_readme.py
+docs: setup ## write help texts, event kinds and policy keys into the manual again
+	$(BIN)/python scripts/update_docs.py
 
 clean: ## remove what was built; the machine's packages stay
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

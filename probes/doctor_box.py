@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import tempfile
-import time
 from pathlib import Path
 
 from probes.doctor_findings import EVERY_VERDICT, FINALITY, SCOPE, SEPARATION, Answered, Question, no, untested, yes
@@ -18,7 +17,8 @@ from probes.doctor_preflight import (
     find_cgroup2,
     has_program,
 )
-from probes.doctor_trials import Tried, find_program, try_program, try_script
+from probes.doctor_trials import PATIENCE_S, Tried, find_program, try_program, try_script, waiting_program
+from supervisor.launch.cgroup import Cgroup
 
 GROUP = "Box: what can be enforced"
 NAMESPACES = ("pid", "mount", "net", "ipc", "uts", "cgroup")
@@ -85,48 +85,19 @@ def examine_cgroup_kill() -> Answered:
         return untested("no cgroup2 file system is mounted")
     if (answered := _as_root()) is not None:
         return answered
-    trial = root / f"supervise-doctor-{os.getpid()}"
-    trial.mkdir()
+    cgroup = Cgroup.create(root, f"doctor-{os.getpid()}")
     try:
-        return _freeze_and_kill(trial)
+        with waiting_program("exec true") as program:
+            cgroup.add(program.pid)
+            frozen = cgroup.freeze(PATIENCE_S) and cgroup.thaw()
+            cgroup.kill()
+            emptied = cgroup.wait_empty(PATIENCE_S)
+        atomic = (cgroup.path / "cgroup.kill").exists()
     finally:
-        _remove_cgroup(trial)
-
-
-def _freeze_and_kill(cgroup: Path) -> Answered:
-    import subprocess  # noqa: PLC0415 -- the one trial that must hold a process while it looks
-
-    with subprocess.Popen(["sleep", "30"], stdin=subprocess.DEVNULL) as sleeper:
-        try:
-            (cgroup / "cgroup.procs").write_text(str(sleeper.pid), encoding="ascii")
-            (cgroup / "cgroup.freeze").write_text("1", encoding="ascii")
-            frozen = _says(cgroup, "frozen 1")
-            (cgroup / "cgroup.freeze").write_text("0", encoding="ascii")
-            if not (cgroup / "cgroup.kill").exists():
-                return no("no cgroup.kill: members are killed one by one instead")
-            (cgroup / "cgroup.kill").write_text("1", encoding="ascii")
-            emptied = _says(cgroup, "populated 0")
-        finally:
-            sleeper.kill()
-    return yes() if frozen and emptied else no(f"frozen: {frozen}, emptied: {emptied}")
-
-
-def _says(cgroup: Path, words: str) -> bool:
-    for _ in range(200):
-        if words in (cgroup / "cgroup.events").read_text(encoding="ascii").splitlines():
-            return True
-        time.sleep(0.005)
-    return False
-
-
-def _remove_cgroup(cgroup: Path) -> None:
-    for _ in range(200):
-        try:
-            cgroup.rmdir()
-        except OSError:
-            time.sleep(0.005)
-        else:
-            return
+        cgroup.remove()
+    if not (frozen and emptied):
+        return no(f"frozen and thawed: {frozen}, emptied: {emptied}")
+    return yes() if atomic else no("no cgroup.kill: members are killed one by one instead")
 
 
 def examine_overlay(state_dir: Path, options: str) -> Answered:

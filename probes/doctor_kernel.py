@@ -14,8 +14,16 @@ import time
 from pathlib import Path
 
 from probes.doctor_findings import EVERY_VERDICT, FINALITY, SCOPE, SEPARATION, Answered, Question, no, untested, yes
-from probes.doctor_preflight import BTF, HINT_BTF, HINT_BUILD, HINT_ROOT, WITNESS, missing_capabilities
-from probes.doctor_trials import try_script
+from probes.doctor_preflight import (
+    BTF,
+    HINT_BTF,
+    HINT_BUILD,
+    HINT_ROOT,
+    WITNESS,
+    find_cgroup2,
+    missing_capabilities,
+)
+from probes.doctor_trials import try_script, waiting_program
 
 GROUP = "Witness: what the kernel shows"
 OLDEST = (5, 17)
@@ -68,16 +76,46 @@ def examine_btf() -> Answered:
 
 
 def examine_witness() -> Answered:
-    """Load and attach the very object that trials are witnessed with, then let go of it."""
+    """Load and attach the very object that trials are witnessed with, and hear one command with it."""
     if not WITNESS.exists():
         return no(f"{WITNESS.name} was not built")
     if os.geteuid():
         return untested("loading a program takes root")
-    from probes.kernel import libbpf  # noqa: PLC0415 -- binds libbpf.so, which may not be there
-
+    root = find_cgroup2()
+    if root is None:
+        return untested("there is no cgroup v2 to watch")
     started = time.monotonic()
-    attached = libbpf.try_attach(WITNESS)
-    return yes(f"{attached} programs loaded and attached in {(time.monotonic() - started) * 1e3:.0f} ms")
+    records = hear_a_trial(root)
+    took = f"{(time.monotonic() - started) * 1e3:.0f} ms"
+    return yes(f"{records} records of one `true`, {took}") if records else no("it attached, and heard nothing")
+
+
+def hear_a_trial(cgroup_root: Path) -> int:
+    """Watch a cgroup in which ``true`` is run, as a run would be watched.
+
+    Returns:
+        How many records the kernel gave.
+    """
+    # Imported here because they bind libbpf.so, which may not be there.
+    from probes.kernel.witness import KernelWitness  # noqa: PLC0415
+    from supervisor.launch.cgroup import Cgroup  # noqa: PLC0415
+
+    heard: list[int] = []
+    cgroup = Cgroup.create(cgroup_root, f"doctor-{os.getpid()}")
+    try:
+        witness = KernelWitness.watch(cgroup_root, cgroup.path)
+    except BaseException:
+        cgroup.remove()
+        raise
+    try:
+        with waiting_program("exec true") as program:
+            cgroup.add(program.pid)
+        witness.ring.drain(lambda _slab, count: heard.append(count))
+    finally:
+        # In this order: the witness takes its programs away when no cgroup is left to watch.
+        cgroup.remove()
+        witness.close()
+    return sum(heard)
 
 
 def examine_bpffs() -> Answered:
@@ -147,7 +185,7 @@ QUESTIONS = (
     Question(
         name="witness",
         group=GROUP,
-        asks="the kernel witness loads and attaches",
+        asks="the kernel witness loads, attaches and hears",
         probe=examine_witness,
         hint=HINT_BUILD,
         costs=EVERY_VERDICT,

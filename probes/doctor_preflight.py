@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from supervisor.errors import MachineError
+from supervisor.launch.cgroup import find_root
 
 PACKAGES = Path(__file__).resolve().parent.parent
 BTF = Path("/sys/kernel/btf/vmlinux")
@@ -62,11 +63,10 @@ def missing_capabilities() -> tuple[str, ...]:
 
 def find_cgroup2() -> Path | None:
     """Find the cgroup v2 mount, or None. On a hybrid host it is a hierarchy of its own beside those of v1."""
-    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
-        left, _, right = line.partition(" - ")
-        if right.startswith("cgroup2 "):
-            return Path(left.split()[4])
-    return None
+    try:
+        return find_root()
+    except MachineError:
+        return None
 
 
 def has_program(name: str) -> bool:

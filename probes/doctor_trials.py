@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin", "/usr/bin", "/bin"))
@@ -59,3 +61,15 @@ def try_script(script: str, *arguments: str, namespaces: tuple[str, ...] = ("--m
         How it ended, or None when there is no ``unshare`` here.
     """
     return try_program("unshare", *namespaces, "--", "sh", "-euc", script, "sh", *arguments)
+
+
+@contextmanager
+def waiting_program(script: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a shell that waits, and let it run its script when the block is left; then wait for its end."""
+    argv = ["sh", "-c", f"read -r go; {script}"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield process
+            process.communicate(b"go\n", timeout=PATIENCE_S)
+        finally:
+            process.kill()

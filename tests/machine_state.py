@@ -19,6 +19,7 @@ State = dict[str, frozenset[str]]
 MARKER = "SUPERVISE_TEST_SESSION"
 """In the environment of every process that this session starts, and so of what those leave behind."""
 
+PINS = Path("/run/supervise/bpf")
 PROGRAM_TYPES = frozenset(
     {"tracing", "raw_tracepoint", "cgroup_sock_addr", "cgroup_sock", "cgroup_skb", "cgroup_device"}
 )
@@ -33,10 +34,14 @@ def cgroups() -> Iterator[str]:
 
 
 def mounts() -> Iterator[str]:
-    """Every mount of this mount namespace, by place and type."""
+    """Every mount of this mount namespace, by place and type.
+
+    The witness' own bpffs stays mounted for the next run; what is pinned in it is looked at by `programs`.
+    """
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
         left, _, right = line.partition(" - ")
-        yield f"{left.split()[4]} ({right.split()[0]})"
+        if left.split()[4] != str(PINS):
+            yield f"{left.split()[4]} ({right.split()[0]})"
 
 
 def namespaces() -> Iterator[str]:
@@ -51,7 +56,7 @@ def network_links() -> Iterator[str]:
 
 def programs() -> Iterator[str]:
     """Every loaded BPF program of the types that a witness uses, and what is pinned."""
-    yield from (str(path) for path in Path("/sys/fs/bpf").glob("supervise*"))
+    yield from (str(path) for place in (Path("/sys/fs/bpf"), PINS) for path in place.glob("supervise*"))
     for entry in json.loads(_output("bpftool", "-j", "prog", "show") or "[]"):
         if entry.get("type") in PROGRAM_TYPES:
             yield f"{entry['type']} {entry.get('name', '?')} (id {entry['id']})"

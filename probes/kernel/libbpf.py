@@ -9,6 +9,7 @@ import ctypes
 import errno
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from supervisor.errors import MachineError
@@ -55,7 +56,8 @@ def _load() -> ctypes.CDLL:
         function = getattr(library, name)
         function.restype = result
         function.argtypes = arguments
-    _quieten(library)
+    library.libbpf_set_print.restype = ctypes.c_void_p
+    library.libbpf_set_print(None)
     return library
 
 
@@ -71,9 +73,14 @@ def _listen(_level: int, template: bytes, arguments: int) -> int:
 _listener = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(_listen)
 
 
-def _quieten(library: ctypes.CDLL) -> None:
-    library.libbpf_set_print.restype = ctypes.c_void_p
-    library.libbpf_set_print(_listener)
+@contextmanager
+def _listening() -> Iterator[None]:
+    _said.clear()
+    _lib().libbpf_set_print(_listener)
+    try:
+        yield
+    finally:
+        _lib().libbpf_set_print(None)
 
 
 _library: ctypes.CDLL | None = None
@@ -98,14 +105,22 @@ class BpfObject:
 
     def __init__(self, path: Path) -> None:
         """Open and load ``path``; raises `MachineError` with the end of the verifier's log."""
-        _said.clear()
-        self._handle = _lib().bpf_object__open_file(os.fsencode(path), None)
+        self._path = path
+        self._handle = None
+        if not self._load():
+            # libbpf says a lot even when all is well, and each line costs a call into Python: ask only after a failure.
+            with _listening():
+                if not self._load():
+                    raise _failed("loading the BPF object", place=str(path))
+
+    def _load(self) -> bool:
+        self._handle = _lib().bpf_object__open_file(os.fsencode(self._path), None)
         if not self._handle:
-            raise _failed("opening the BPF object", place=str(path))
+            return False
         if _lib().bpf_object__load(self._handle):
-            error = _failed("loading the BPF object", place=str(path))
             self.close()
-            raise error
+            return False
+        return True
 
     def close(self) -> None:
         """Let go of the object; what is pinned stays."""

@@ -41,13 +41,13 @@ struct {
 	__type(value, struct w_settings);
 } settings SEC(".maps");
 
-/* thread group -> cgroup id of its trial: a task that was moved away is known by it. */
+/* Who belongs to which trial: a task that was moved away is known by it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1 << 17);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, struct w_member);
 } members SEC(".maps");
 
 /* Files that a trial has read: evicting one only means that its next read is told again. */
@@ -113,7 +113,7 @@ static __always_inline bool find_trial_of(struct watched *w, __u64 cgroup)
 	return w->ring && w->trial;
 }
 
-static __always_inline void count_loss(struct w_trial *trial, enum w_hook hook)
+static __always_inline void count_loss(struct w_trial *trial, enum w_hook hook, long error)
 {
 	__u64 now = bpf_ktime_get_boot_ns();
 
@@ -121,6 +121,7 @@ static __always_inline void count_loss(struct w_trial *trial, enum w_hook hook)
 	if (!trial->first_lost_ns)
 		trial->first_lost_ns = now;
 	trial->last_lost_ns = now;
+	trial->last_error = -error;
 }
 
 /* The consumer sleeps until a quarter of the ring is full, or its own timer wakes it. */
@@ -133,8 +134,10 @@ static __always_inline __u64 wake_flag(void *ring)
 
 static __always_inline void put(struct watched *w, void *record, __u64 size, enum w_hook hook)
 {
-	if (bpf_ringbuf_output(w->ring, record, size, wake_flag(w->ring)))
-		count_loss(w->trial, hook);
+	long error = bpf_ringbuf_output(w->ring, record, size, wake_flag(w->ring));
+
+	if (error)
+		count_loss(w->trial, hook, error);
 }
 
 static long spin(__u32 i, void *until)

@@ -114,16 +114,20 @@ static __always_inline struct file *file_of(long fd)
 static __always_inline __u32 put_base(struct scratch *s, __u32 off, int dirfd)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
+	struct dentry *dentry = BPF_CORE_READ(task, fs, pwd.dentry);
+	struct vfsmount *mnt = BPF_CORE_READ(task, fs, pwd.mnt);
 	struct file *file;
 
-	if (dirfd == AT_FDCWD)
-		return put_path(s, off, BPF_CORE_READ(task, fs, pwd.dentry), BPF_CORE_READ(task, fs, pwd.mnt));
-	file = file_of(dirfd);
-	if (!file) {
-		s->record.flags |= W_F_TRUNCATED;
-		return off;
+	if (dirfd != AT_FDCWD) {
+		file = file_of(dirfd);
+		if (!file) {
+			s->record.flags |= W_F_TRUNCATED;
+			return off;
+		}
+		dentry = BPF_CORE_READ(file, f_path.dentry);
+		mnt = BPF_CORE_READ(file, f_path.mnt);
 	}
-	return put_file_path(s, off, file);
+	return put_path(s, off, dentry, mnt);
 }
 
 /* A string of the caller at text[off], without its NUL; returns where it ends. */

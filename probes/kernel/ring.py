@@ -19,8 +19,6 @@ _PAGE = mmap.PAGESIZE
 SLAB_MAX_BYTES = 1 << 20
 
 _read_u32 = struct.Struct("<I").unpack_from
-_read_u64 = struct.Struct("<Q").unpack_from
-_write_u64 = struct.Struct("<Q").pack_into
 
 
 def count_records(slab: bytes | memoryview) -> int:
@@ -41,16 +39,21 @@ class Ring:
         self._consumer = mmap.mmap(fd, _PAGE, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         self._producer = mmap.mmap(fd, _PAGE + 2 * size_bytes, mmap.MAP_SHARED, mmap.PROT_READ, offset=_PAGE)
         self._data = memoryview(self._producer)
+        # Positions are read and written as one word (struct's "<Q" goes byte by byte, and the kernel would see a torn
+        # position: it then takes the ring for full and a record is lost).
+        self._consumed = memoryview(self._consumer).cast("Q")
+        self._produced = self._data[:_PAGE].cast("Q")
 
     def close(self) -> None:
         """Unmap both sides."""
-        self._data.release()
+        for view in (self._consumed, self._produced, self._data):
+            view.release()
         self._producer.close()
         self._consumer.close()
 
     def fill(self) -> float:
         """Give the share of the ring that waits to be taken, 0 to 1."""
-        return float(_read_u64(self._producer, 0)[0] - _read_u64(self._consumer, 0)[0]) / self.size_bytes
+        return (self._produced[0] - self._consumed[0]) / self.size_bytes
 
     def drain(self, take: Callable[[memoryview, int], object]) -> int:
         """Hand all whole records to ``take`` in slabs with their count; returns how many records there were.
@@ -63,8 +66,8 @@ class Ring:
         return total
 
     def _drain_slab(self, take: Callable[[memoryview, int], object]) -> int:
-        consumed = _read_u64(self._consumer, 0)[0]
-        waiting = _read_u64(self._producer, 0)[0] - consumed
+        consumed = self._consumed[0]
+        waiting = self._produced[0] - consumed
         start = _PAGE + consumed % self.size_bytes
         end, count = start, 0
         limit = start + min(waiting, SLAB_MAX_BYTES)
@@ -80,5 +83,5 @@ class Ring:
             count += 1
         if count:
             take(self._data[start:end], count)
-            _write_u64(self._consumer, 0, consumed + end - start)
+            self._consumed[0] = consumed + end - start
         return count

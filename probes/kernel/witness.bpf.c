@@ -67,13 +67,38 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
+/* What a handler wants told. One place tells each form, so that the verifier walks each long way only once. */
+enum tell {
+	TELL_NOTHING = 0,
+	TELL_FILE,
+	TELL_PATH,
+};
+
 struct call {
 	struct pt_regs *regs;
 	long ret;
 	long nr;
 	struct shape shape;
+	__u32 kind;
+	struct file *file;
+	__u64 number[2];
 	struct watched w;
 };
+
+static __always_inline int ask_file(struct call *c, struct file *file, __u32 kind, __u64 n0, __u64 n1)
+{
+	c->file = file;
+	c->kind = kind;
+	c->number[0] = n0;
+	c->number[1] = n1;
+	return TELL_FILE;
+}
+
+static __always_inline int ask_path(struct call *c, __u32 kind)
+{
+	c->kind = kind;
+	return TELL_PATH;
+}
 
 static __always_inline __u64 argument(struct pt_regs *regs, __s8 n)
 {
@@ -128,34 +153,36 @@ static __always_inline bool keeps_content(__u32 mode)
 }
 
 /* A record about an open file, with the path and the identity the kernel has for it. */
-static __always_inline void tell_file(struct call *c, struct file *file, __u8 kind, __u64 n0, __u64 n1)
+static __noinline int tell_file(struct call *c)
 {
+	struct file *file = c->file;
 	struct inode *inode = BPF_CORE_READ(file, f_inode);
-	struct scratch *s = slot(0, kind);
+	struct scratch *s = slot(0, c->kind);
 	__u32 end;
 
 	if (!s)
-		return;
+		return 0;
 	s->record.flags = W_F_KERNEL;
 	s->record.device = kernel_device(inode);
 	s->record.inode = BPF_CORE_READ(inode, i_ino);
 	s->record.error = c->ret < 0 ? -c->ret : 0;
-	s->record.number[0] = n0;
-	s->record.number[1] = n1;
+	s->record.number[0] = c->number[0];
+	s->record.number[1] = c->number[1];
 	end = put_file_path(s, 0, file);
 	s->record.len[0] = end;
 	put_scratch(&c->w, s, end, W_HOOK_SYSCALL);
+	return 0;
 }
 
 /* A record about the caller's path or paths. */
-static __always_inline void tell_path(struct call *c, __u8 kind)
+static __noinline int tell_path(struct call *c)
 {
 	__u64 address = argument(c->regs, c->shape.path);
-	struct scratch *s = slot(0, kind);
+	struct scratch *s = slot(0, c->kind);
 	__u32 base, end;
 
 	if (!s)
-		return;
+		return 0;
 	s->record.error = c->ret < 0 ? -c->ret : 0;
 	s->record.number[0] = argument(c->regs, c->shape.extra);
 	s->record.number[1] = c->nr;
@@ -173,6 +200,7 @@ static __always_inline void tell_path(struct call *c, __u8 kind)
 		end = put_user_string(s, end, address, c->w.trial);
 	}
 	put_scratch(&c->w, s, end, W_HOOK_SYSCALL);
+	return 0;
 }
 
 static __always_inline bool seen_before(struct watched *w, __u32 device, __u64 inode)
@@ -201,8 +229,7 @@ static __noinline int on_open(struct call *c)
 		/* Look-ups of what is not there are no attempts to change it. */
 		if ((c->ret == -ENOENT || c->ret == -ENOTDIR) && !(flags & (O_ACCMODE | O_CREAT | O_TRUNC)))
 			return 0;
-		tell_path(c, W_FILE_PATH);
-		return 0;
+		return ask_path(c, W_FILE_PATH);
 	}
 	file = file_of(c->ret);
 	if (!file)
@@ -214,8 +241,7 @@ static __noinline int on_open(struct call *c)
 	if (!(f_mode & FMODE_WRITE) && !(flags & O_TRUNC) && !(f_mode & 0x100000) &&
 	    seen_before(&c->w, kernel_device(inode), BPF_CORE_READ(inode, i_ino)))
 		return 0;
-	tell_file(c, file, W_FILE_OPENED, (__u64)flags << 32 | f_flags, (__u64)f_mode << 32 | (mode & S_IFMT));
-	return 0;
+	return ask_file(c, file, W_FILE_OPENED, (__u64)flags << 32 | f_flags, (__u64)f_mode << 32 | (mode & S_IFMT));
 }
 
 /* The first write of a process through a descriptor is told; later ones are added up. */
@@ -234,10 +260,8 @@ static __noinline int on_write(struct call *c)
 	mode = BPF_CORE_READ(inode, i_mode);
 	if (!keeps_content(mode))
 		return 0;
-	if (c->ret < 0) {
-		tell_file(c, file, W_FILE_WRITTEN, 0, c->nr);
-		return 0;
-	}
+	if (c->ret < 0)
+		return ask_file(c, file, W_FILE_WRITTEN, 0, c->nr);
 	key.fd = fd;
 	w = bpf_map_lookup_elem(&writers, &key);
 	if (w && w->file == (__u64)file && w->inode == BPF_CORE_READ(inode, i_ino) && w->epoch == c->w.trial->epoch) {
@@ -256,8 +280,7 @@ static __noinline int on_write(struct call *c)
 	fresh.last_ns = bpf_ktime_get_boot_ns();
 	fresh.epoch = c->w.trial->epoch;
 	bpf_map_update_elem(&writers, &key, &fresh, BPF_ANY);
-	tell_file(c, file, W_FILE_WRITTEN, c->ret, c->nr);
-	return 0;
+	return ask_file(c, file, W_FILE_WRITTEN, c->ret, c->nr);
 }
 
 /* What the first write did not say yet is said when its descriptor is closed. */
@@ -315,8 +338,7 @@ static __noinline int on_descriptor(struct call *c)
 	mode = BPF_CORE_READ(file, f_inode, i_mode);
 	if (!keeps_content(mode))
 		return 0;
-	tell_file(c, file, W_FILE_FD, argument(c->regs, c->shape.extra), c->nr);
-	return 0;
+	return ask_file(c, file, W_FILE_FD, argument(c->regs, c->shape.extra), c->nr);
 }
 
 static __noinline int on_map(struct call *c)
@@ -332,8 +354,7 @@ static __noinline int on_map(struct call *c)
 	if (!file || !(BPF_CORE_READ(file, f_mode) & FMODE_WRITE) || !keeps_content(BPF_CORE_READ(file, f_inode, i_mode)))
 		return 0;
 	c->ret = 0;
-	tell_file(c, file, W_FILE_MAPPED, SYSCALL_ARG1(c->regs), c->nr);
-	return 0;
+	return ask_file(c, file, W_FILE_MAPPED, SYSCALL_ARG1(c->regs), c->nr);
 }
 
 /* -- sockets ----------------------------------------------------------------------------------------------------- */
@@ -471,13 +492,6 @@ static __noinline int on_reach(struct call *c)
 	return 0;
 }
 
-static __noinline int on_failed_exec(struct call *c)
-{
-	if (c->ret < 0)
-		tell_path(c, W_PROC_EXEC_FAILED);
-	return 0;
-}
-
 /* Signals that arrive are told where they are generated; here only those that were refused. */
 static __noinline int on_failed_kill(struct call *c)
 {
@@ -499,7 +513,7 @@ static __noinline int on_refused(struct call *c)
 	return 0;
 }
 
-static __noinline int dispatch(struct call *c)
+static __always_inline int dispatch(struct call *c)
 {
 	switch (c->shape.class) {
 	case S_OPEN:
@@ -511,12 +525,11 @@ static __noinline int dispatch(struct call *c)
 	case S_FD:
 		return on_descriptor(c);
 	case S_PATH:
-		tell_path(c, W_FILE_PATH);
-		return 0;
+		return ask_path(c, W_FILE_PATH);
 	case S_MAP:
 		return on_map(c);
 	case S_EXEC:
-		return on_failed_exec(c);
+		return c->ret < 0 ? ask_path(c, W_PROC_EXEC_FAILED) : TELL_NOTHING;
 	case S_SOCKET:
 		return on_socket(c);
 	case S_CONNECT:
@@ -541,6 +554,7 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
 {
 	struct call c = { .regs = regs, .ret = ret };
 	__u64 nr;
+	int told;
 
 	if (!find_trial(&c.w))
 		return 0;
@@ -559,7 +573,11 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
 	c.shape.dirfd2 = shapes[nr].dirfd2;
 	c.shape.path2 = shapes[nr].path2;
 	c.shape.extra = shapes[nr].extra;
-	dispatch(&c);
+	told = dispatch(&c);
+	if (told == TELL_FILE)
+		tell_file(&c);
+	else if (told == TELL_PATH)
+		tell_path(&c);
 	throttle(&c.w);
 	return 0;
 }
@@ -579,6 +597,7 @@ static __always_inline __u32 pid_inside(struct task_struct *task)
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
+	struct w_member member;
 	struct w_record r;
 	struct watched w;
 	__u32 pid;
@@ -587,7 +606,9 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		return 0;
 	begin(&r, W_PROC_STARTED);
 	pid = child->tgid;
-	bpf_map_update_elem(&members, &pid, &w.cgroup, BPF_ANY);
+	member.cgroup = w.cgroup;
+	member.start_ns = child->start_boottime;
+	bpf_map_update_elem(&members, &pid, &member, BPF_ANY);
 	r.number[0] = r.start_ns;
 	r.number[1] = (__u64)r.pid << 32 | pid_inside(child);
 	r.pid = pid;
@@ -663,9 +684,9 @@ int BPF_PROG(on_exit, struct task_struct *task)
 SEC("tp_btf/signal_generate")
 int BPF_PROG(on_signal, int sig, struct kernel_siginfo *info, struct task_struct *task, int group, int result)
 {
+	struct w_member *home;
 	struct w_record r;
 	struct watched w;
-	__u64 *home;
 	__u32 pid;
 	int code = 1;
 
@@ -680,37 +701,69 @@ int BPF_PROG(on_signal, int sig, struct kernel_siginfo *info, struct task_struct
 	home = bpf_map_lookup_elem(&members, &pid);
 	r.number[0] = start_of(task);
 	r.number[1] = (__u64)pid << 32 | (__u32)sig;
-	r.device = home && *home == w.cgroup;
+	r.device = home && home->cgroup == w.cgroup;
 	put(&w, &r, sizeof(r), W_HOOK_SIGNAL);
 	return 0;
 }
 
+/* The trial that a cgroup belongs to, by the id of its own cgroup; 0 when it is none of ours. */
+static __always_inline __u64 trial_of(struct cgroup *cgroup, struct w_settings *s)
+{
+	__u32 level = s->parent_level;
+	struct cgroup *ancestor;
+
+	if ((__u32)BPF_CORE_READ(cgroup, level) <= level)
+		return 0;
+	bpf_probe_read_kernel(&ancestor, sizeof(ancestor), &cgroup->ancestors[level]);
+	if (BPF_CORE_READ(ancestor, kn, id) != s->parent_id)
+		return 0;
+	bpf_probe_read_kernel(&ancestor, sizeof(ancestor), &cgroup->ancestors[level + 1]);
+	return BPF_CORE_READ(ancestor, kn, id);
+}
+
+static __always_inline void tell_join(struct task_struct *task, __u64 cgroup)
+{
+	struct w_member member = { .cgroup = cgroup, .start_ns = start_of(task) };
+	struct w_record r;
+	struct watched w;
+	__u32 pid = task->tgid;
+
+	if (!find_trial_of(&w, cgroup))
+		return;
+	bpf_map_update_elem(&members, &pid, &member, BPF_ANY);
+	begin(&r, W_PROC_STARTED);
+	r.pid = pid;
+	r.start_ns = member.start_ns;
+	r.number[1] = pid_inside(task);
+	put(&w, &r, sizeof(r), W_HOOK_CGROUP);
+}
+
+/* Who joins a trial becomes known; who leaves it is told, since nothing of it is seen any more. */
 SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(on_cgroup_attach, struct cgroup *to, const char *path, struct task_struct *task, bool threadgroup)
 {
-	__u32 pid = task->tgid, zero = 0, level;
+	__u32 pid = task->tgid, zero = 0;
 	struct w_settings *s = bpf_map_lookup_elem(&settings, &zero);
-	__u64 *home = bpf_map_lookup_elem(&members, &pid), id;
-	struct cgroup *ancestor;
+	struct w_member *home = bpf_map_lookup_elem(&members, &pid);
 	struct w_record r;
 	struct watched w;
+	__u64 trial;
 
-	/* Other hierarchies than v2 come through here too: their root has an id of its own. */
-	if (!s || !home || BPF_CORE_READ(to, root, hierarchy_id) != 0)
+	/* Other hierarchies than v2 come through here too: theirs have an id of their own. */
+	if (!s || BPF_CORE_READ(to, root, hierarchy_id) != 0)
 		return 0;
-	level = s->parent_level + 1;
-	if ((__u32)BPF_CORE_READ(to, level) >= level) {
-		bpf_probe_read_kernel(&ancestor, sizeof(ancestor), &to->ancestors[level]);
-		if (BPF_CORE_READ(ancestor, kn, id) == *home)
-			return 0;
+	trial = trial_of(to, s);
+	if (!home) {
+		if (trial)
+			tell_join(task, trial);
+		return 0;
 	}
-	if (!find_trial_of(&w, *home))
+	if (trial == home->cgroup || !find_trial_of(&w, home->cgroup))
 		return 0;
 	begin(&r, W_MEMBERSHIP_LEFT);
 	r.pid = pid;
 	r.start_ns = start_of(task);
-	id = BPF_CORE_READ(to, kn, id);
-	r.number[0] = id;
+	r.number[0] = BPF_CORE_READ(to, kn, id);
 	put(&w, &r, sizeof(r), W_HOOK_CGROUP);
 	return 0;
 }

@@ -19,7 +19,7 @@
 #define W_ARGV_MAX 16384
 
 enum w_kind {
-	W_PROC_STARTED = 1,	/* number: parent start_ns, parent pid << 32 | pid inside; device: uid */
+	W_PROC_STARTED = 1,	/* number: parent start_ns, parent pid << 32 | pid inside; device: uid; no parent: it joined */
 	W_PROC_EXECUTED = 2,	/* part 0 exe, part 1 cwd, rest argv; number: bytes of argv, - */
 	W_PROC_EXITED = 3,	/* number: wait status, - */
 	W_PROC_EXEC_FAILED = 4,	/* caller's path */
@@ -84,6 +84,8 @@ struct w_trial {
 	__u64 unreadable;	/* arguments that could not be read */
 	__u32 epoch;		/* raised at each boundary of the trial: first writes are told anew */
 	__u32 network;		/* enum w_network */
+	__u32 last_error;	/* errno of the last loss */
+	__u32 pad;
 };
 
 enum w_network {
@@ -95,6 +97,12 @@ struct w_settings {
 	__u64 parent_id;	/* cgroup id of the directory that holds the trials' cgroups */
 	__u32 parent_level;
 	__u32 abi;
+};
+
+/* A thread group of a trial, keyed by its pid. */
+struct w_member {
+	__u64 cgroup;
+	__u64 start_ns;
 };
 
 /* One descriptor that was written through, keyed by thread group and descriptor. */
@@ -117,8 +125,9 @@ struct w_writer {
 
 #define W_CHECK(type, size) _Static_assert(sizeof(type) == (size), #type)
 W_CHECK(struct w_record, 56);
-W_CHECK(struct w_trial, 120);
+W_CHECK(struct w_trial, 128);
 W_CHECK(struct w_settings, 16);
+W_CHECK(struct w_member, 16);
 W_CHECK(struct w_writer, 64);
 
 #endif

@@ -62,10 +62,11 @@ class SegmentWriter:
             self._make_room(len(header) + len(payload))
             self._write_all(header, payload)
         except OSError as err:
+            place = str(self.path)
             self._cut_back()
             message = f"expected to append a frame of {len(header) + len(payload)} bytes, got: {err.strerror}"
-            hint = "free space for the run directory; nothing logged before is lost"
-            raise LogError(message, place=str(self.path), hint=hint) from err
+            hint = "nothing logged before is lost; look for space, quota and health of the disk with the run directory"
+            raise LogError(message, place=place, hint=hint) from err
         self._size += len(header) + len(payload)
 
     def take_unsynced(self) -> list[int]:
@@ -108,8 +109,7 @@ class SegmentWriter:
         self._fd, self._size, self._next = fd, 0, self._next + 1
         # Full segments wait for the next sync, so that appending does not wait for the disk; only so many.
         while len(self._full) > _MAX_UNSYNCED:
-            os.fsync(self._full[0])
-            os.close(self._full.pop(0))
+            self.flush([self._full.pop(0)])
 
     def _write_all(self, header: bytes, payload: bytes | memoryview) -> None:
         total = len(header) + len(payload)
@@ -124,10 +124,14 @@ class SegmentWriter:
             written += step
 
     def _cut_back(self) -> None:
-        if self._fd < 0:
-            return
         try:
-            os.ftruncate(self._fd, self._size)
+            if self._fd >= 0 and self._size:
+                os.ftruncate(self._fd, self._size)
+            elif self._fd >= 0:
+                # An empty segment would look like one that lost its frames.
+                self.path.unlink()
+                os.close(self._fd)
+                self._fd, self._next = -1, self._next - 1
         except OSError as err:
             self.broken = f"expected to cut off half a frame, got: {err.strerror}"
 
