@@ -22,8 +22,16 @@ STAGES = (
     ("supervisor.verdict",),
     ("supervisor.report",),
     ("supervisor.campaign",),
-    ("supervisor.run", "supervisor.request"),
-    ("supervisor.cli", "supervisor.arguments", "supervisor.__main__"),
+    ("supervisor.run", "supervisor.request", "supervisor.manifest", "supervisor.exit_code"),
+    (
+        "supervisor.cli",
+        "supervisor.arguments",
+        "supervisor.harness",
+        "supervisor.plan",
+        "supervisor.reading",
+        "supervisor.staged",
+        "supervisor.__main__",
+    ),
 )
 """In the order of the straight line: a stage imports earlier ones only. A stage is a room, or a few modules."""
 
@@ -43,6 +51,8 @@ SYSTEM_ACCESS = {
     "probes.doctor_kernel": "loads the witness, opens a pidfd",
     "probes.doctor_preflight": "looks whether root, programs and files are there",
     "probes.doctor_trials": "runs the programs that doctor tries things with",
+    "supervisor.cli": "reads the environment and the terminal, writes status lines",
+    "supervisor.harness": "reads the environment of the caller, as the command does",
 }
 """Every module that may import one of `SYSTEM_MODULES`, and why that is its job."""
 
