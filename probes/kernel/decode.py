@@ -134,7 +134,8 @@ def _callers_second(raw: Raw) -> bytes:
 def _started(raw: Raw) -> Event:
     parent_pid, inside = raw.number1 >> 32, raw.number1 & _LOW
     return ev.ProcessStarted(
-        n=raw.n, time_ns=raw.time_ns, process=raw.process, parent=ProcessKey(parent_pid, raw.number0),
+        n=raw.n, time_ns=raw.time_ns, process=raw.process,
+        parent=ProcessKey(parent_pid, raw.number0) if parent_pid else None,
         pid_inside=inside, uid=raw.device,
     )  # fmt: skip
 

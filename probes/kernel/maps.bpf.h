@@ -41,13 +41,13 @@ struct {
 	__type(value, struct w_settings);
 } settings SEC(".maps");
 
-/* thread group -> cgroup id of its trial: a task that was moved away is known by it. */
+/* Who belongs to which trial: a task that was moved away is known by it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1 << 17);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, struct w_member);
 } members SEC(".maps");
 
 /* Files that a trial has read: evicting one only means that its next read is told again. */

@@ -597,6 +597,7 @@ static __always_inline __u32 pid_inside(struct task_struct *task)
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
+	struct w_member member;
 	struct w_record r;
 	struct watched w;
 	__u32 pid;
@@ -605,7 +606,9 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		return 0;
 	begin(&r, W_PROC_STARTED);
 	pid = child->tgid;
-	bpf_map_update_elem(&members, &pid, &w.cgroup, BPF_ANY);
+	member.cgroup = w.cgroup;
+	member.start_ns = child->start_boottime;
+	bpf_map_update_elem(&members, &pid, &member, BPF_ANY);
 	r.number[0] = r.start_ns;
 	r.number[1] = (__u64)r.pid << 32 | pid_inside(child);
 	r.pid = pid;
@@ -681,9 +684,9 @@ int BPF_PROG(on_exit, struct task_struct *task)
 SEC("tp_btf/signal_generate")
 int BPF_PROG(on_signal, int sig, struct kernel_siginfo *info, struct task_struct *task, int group, int result)
 {
+	struct w_member *home;
 	struct w_record r;
 	struct watched w;
-	__u64 *home;
 	__u32 pid;
 	int code = 1;
 
@@ -698,37 +701,69 @@ int BPF_PROG(on_signal, int sig, struct kernel_siginfo *info, struct task_struct
 	home = bpf_map_lookup_elem(&members, &pid);
 	r.number[0] = start_of(task);
 	r.number[1] = (__u64)pid << 32 | (__u32)sig;
-	r.device = home && *home == w.cgroup;
+	r.device = home && home->cgroup == w.cgroup;
 	put(&w, &r, sizeof(r), W_HOOK_SIGNAL);
 	return 0;
 }
 
+/* The trial that a cgroup belongs to, by the id of its own cgroup; 0 when it is none of ours. */
+static __always_inline __u64 trial_of(struct cgroup *cgroup, struct w_settings *s)
+{
+	__u32 level = s->parent_level;
+	struct cgroup *ancestor;
+
+	if ((__u32)BPF_CORE_READ(cgroup, level) <= level)
+		return 0;
+	bpf_probe_read_kernel(&ancestor, sizeof(ancestor), &cgroup->ancestors[level]);
+	if (BPF_CORE_READ(ancestor, kn, id) != s->parent_id)
+		return 0;
+	bpf_probe_read_kernel(&ancestor, sizeof(ancestor), &cgroup->ancestors[level + 1]);
+	return BPF_CORE_READ(ancestor, kn, id);
+}
+
+static __always_inline void tell_join(struct task_struct *task, __u64 cgroup)
+{
+	struct w_member member = { .cgroup = cgroup, .start_ns = start_of(task) };
+	struct w_record r;
+	struct watched w;
+	__u32 pid = task->tgid;
+
+	if (!find_trial_of(&w, cgroup))
+		return;
+	bpf_map_update_elem(&members, &pid, &member, BPF_ANY);
+	begin(&r, W_PROC_STARTED);
+	r.pid = pid;
+	r.start_ns = member.start_ns;
+	r.number[1] = pid_inside(task);
+	put(&w, &r, sizeof(r), W_HOOK_CGROUP);
+}
+
+/* Who joins a trial becomes known; who leaves it is told, since nothing of it is seen any more. */
 SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(on_cgroup_attach, struct cgroup *to, const char *path, struct task_struct *task, bool threadgroup)
 {
-	__u32 pid = task->tgid, zero = 0, level;
+	__u32 pid = task->tgid, zero = 0;
 	struct w_settings *s = bpf_map_lookup_elem(&settings, &zero);
-	__u64 *home = bpf_map_lookup_elem(&members, &pid), id;
-	struct cgroup *ancestor;
+	struct w_member *home = bpf_map_lookup_elem(&members, &pid);
 	struct w_record r;
 	struct watched w;
+	__u64 trial;
 
-	/* Other hierarchies than v2 come through here too: their root has an id of its own. */
-	if (!s || !home || BPF_CORE_READ(to, root, hierarchy_id) != 0)
+	/* Other hierarchies than v2 come through here too: theirs have an id of their own. */
+	if (!s || BPF_CORE_READ(to, root, hierarchy_id) != 0)
 		return 0;
-	level = s->parent_level + 1;
-	if ((__u32)BPF_CORE_READ(to, level) >= level) {
-		bpf_probe_read_kernel(&ancestor, sizeof(ancestor), &to->ancestors[level]);
-		if (BPF_CORE_READ(ancestor, kn, id) == *home)
-			return 0;
+	trial = trial_of(to, s);
+	if (!home) {
+		if (trial)
+			tell_join(task, trial);
+		return 0;
 	}
-	if (!find_trial_of(&w, *home))
+	if (trial == home->cgroup || !find_trial_of(&w, home->cgroup))
 		return 0;
 	begin(&r, W_MEMBERSHIP_LEFT);
 	r.pid = pid;
 	r.start_ns = start_of(task);
-	id = BPF_CORE_READ(to, kn, id);
-	r.number[0] = id;
+	r.number[0] = BPF_CORE_READ(to, kn, id);
 	put(&w, &r, sizeof(r), W_HOOK_CGROUP);
 	return 0;
 }

@@ -19,7 +19,7 @@
 #define W_ARGV_MAX 16384
 
 enum w_kind {
-	W_PROC_STARTED = 1,	/* number: parent start_ns, parent pid << 32 | pid inside; device: uid */
+	W_PROC_STARTED = 1,	/* number: parent start_ns, parent pid << 32 | pid inside; device: uid; no parent: it joined */
 	W_PROC_EXECUTED = 2,	/* part 0 exe, part 1 cwd, rest argv; number: bytes of argv, - */
 	W_PROC_EXITED = 3,	/* number: wait status, - */
 	W_PROC_EXEC_FAILED = 4,	/* caller's path */
@@ -99,6 +99,12 @@ struct w_settings {
 	__u32 abi;
 };
 
+/* A thread group of a trial, keyed by its pid. */
+struct w_member {
+	__u64 cgroup;
+	__u64 start_ns;
+};
+
 /* One descriptor that was written through, keyed by thread group and descriptor. */
 struct w_writer_key {
 	__u32 pid;
@@ -121,6 +127,7 @@ struct w_writer {
 W_CHECK(struct w_record, 56);
 W_CHECK(struct w_trial, 128);
 W_CHECK(struct w_settings, 16);
+W_CHECK(struct w_member, 16);
 W_CHECK(struct w_writer, 64);
 
 #endif

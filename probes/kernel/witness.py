@@ -13,6 +13,7 @@ from pathlib import Path
 
 from probes.kernel import abi, libbpf, pins
 from probes.kernel.ring import Ring
+from supervisor.events import ProcessKey
 
 DEFAULT_RING_BYTES = 8 << 20
 _RECORD_HEADER = 8
@@ -57,6 +58,7 @@ class KernelWitness:
         self.ring = Ring(ring_fd, ring_bytes)
         self._trials = libbpf.BpfMap(libbpf.open_pin(directory / "trials"), ctypes.sizeof(abi.Trial))
         self._writers = libbpf.BpfMap(libbpf.open_pin(directory / "writers"), abi.WRITER.size)
+        self._members = libbpf.BpfMap(libbpf.open_pin(directory / "members"), abi.MEMBER.size)
         self._programs = [libbpf.open_pin(path) for path in sorted(directory.glob("prog_*"))]
         self._missed_before = self._misses()
 
@@ -89,6 +91,7 @@ class KernelWitness:
             os.close(fd)
         self._trials.close()
         self._writers.close()
+        self._members.close()
         pins.collect_garbage(self._cgroup_root)
 
     def _trial(self) -> abi.Trial:
@@ -117,6 +120,11 @@ class KernelWitness:
             unreadable=trial.unreadable,
             last_error=trial.last_error,
         )
+
+    def identify(self, pid: int) -> ProcessKey:
+        """Name a member of the trial for ever; the start is 0 when it is not known (any more)."""
+        value = self._members.lookup(pid.to_bytes(4, "little"))
+        return ProcessKey(pid, abi.MEMBER.unpack(value)[1] if value else 0)
 
     def next_epoch(self) -> None:
         """From here on the first write through each descriptor is told again: call it at each boundary of the trial."""
