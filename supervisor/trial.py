@@ -39,7 +39,7 @@ from supervisor.launch.leftovers import clean_cgroup, clean_run, sweep
 from supervisor.launch.owner import Owner
 from supervisor.log.writer import LogWriter
 from supervisor.preparing import Prepared
-from supervisor.request import Phase, Progress
+from supervisor.report.live import Phase, Progress
 
 _EMPTY_S = 5.0
 
@@ -125,7 +125,11 @@ class Trial:
         )
         self.record(
             lambda n, now: TrialTested(
-                n=n, time_ns=now, origin=Origin.SUPERVISOR, canary=which, findings=tested.findings,
+                n=n,
+                time_ns=now,
+                origin=Origin.SUPERVISOR,
+                canary=which,
+                findings=tested.findings,
                 witnessed=tested.witnessed,
             )  # fmt: skip
         )
@@ -142,9 +146,7 @@ class Trial:
             raise LaunchError("; ".join(findings), step="test the box", hint="`supervise doctor` says what is missing")
         self.tape.copy(on=False)
         self.released_ns = clock.boottime_ns()
-        self.record(
-            lambda n, now: TrialReleased(n=n, time_ns=now, origin=Origin.SUPERVISOR, process=self.main)
-        )
+        self.record(lambda n, now: TrialReleased(n=n, time_ns=now, origin=Origin.SUPERVISOR, process=self.main))
         self.box.release()
         self.tell(Phase.RELEASED)
 
@@ -159,10 +161,12 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
     """
     root = find_root()
     sweep(prepared.home, root)
-    pins_of = prepared.run
+    run = prepared.run
     with ExitStack() as stack:
-        stack.callback(pins_of.close)
-        stack.callback(clean_run, pins_of)
+        stack.callback(run.close)
+        stack.callback(clean_run, run)
+        for directory in (run.box, run.outside):
+            directory.mkdir(mode=0o700)
         cgroup = Cgroup.create(root, prepared.run.id, owner=Owner.current())
         # The witness is closed after the cgroup is gone: that is how the last trial is known.
         closing = stack.enter_context(ExitStack())
@@ -186,8 +190,14 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         helpers = tuple(witness.identify(pid) for pid in box.helper_pids)
         trial.record(
             lambda n, now: TrialHeld(
-                n=n, time_ns=now, origin=Origin.SUPERVISOR, process=main, init=init, helpers=helpers,
-                cgroup=cgroup.id, realtime_offset_ns=clock.realtime_offset_ns(),
+                n=n,
+                time_ns=now,
+                origin=Origin.SUPERVISOR,
+                process=main,
+                init=init,
+                helpers=helpers,
+                cgroup=cgroup.id,
+                realtime_offset_ns=clock.realtime_offset_ns(),
             )  # fmt: skip
         )
         consumer.start()
@@ -199,8 +209,13 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
 def _record_loss(log: LogWriter, loss: Loss) -> None:
     log.record(
         lambda n: EventsLost(
-            n=n, time_ns=clock.boottime_ns(), origin=Origin.SUPERVISOR, count=loss.count, hook=loss.hook,
-            first_ns=loss.first_ns, last_ns=loss.last_ns,
+            n=n,
+            time_ns=clock.boottime_ns(),
+            origin=Origin.SUPERVISOR,
+            count=loss.count,
+            hook=loss.hook,
+            first_ns=loss.first_ns,
+            last_ns=loss.last_ns,
         )  # fmt: skip
     )
 
