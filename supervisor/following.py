@@ -210,8 +210,6 @@ def _teller(trial: Trial, last_s: float) -> Callable[[], None]:
 def _finish(watch: Watch) -> None:
     """End what is alive, let the box test itself once more, and wait for the kernel's word that it is empty."""
     trial = watch.trial
-    trial.consumer.flush()
-    trial.tape.copy(on=True)
     members = trial.box.members()
     if members:
         keys = trial.identify(members)
@@ -226,7 +224,6 @@ def _finish(watch: Watch) -> None:
         trial.prepared.terminal.close()
     trial.boundary()
     trial.test("closing", trial.init)
-    trial.tape.copy(on=False)
 
 
 def _why(stop: StopRule) -> str:
