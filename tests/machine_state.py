@@ -90,6 +90,9 @@ SORTS: dict[str, Callable[[], Iterator[str]]] = {
     "processes": processes,
 }
 
+HOST_SORTS = ("mounts", "network namespaces", "network links", "nftables tables")
+"""What is the host's own, so that it may not vanish either. Cleaning up what a dead run left is no fault."""
+
 
 def read_machine() -> State:
     """Read all of it once."""
@@ -109,9 +112,7 @@ def differences(before: State, *, patience_s: float = 10.0) -> list[str]:
 
 def _compare(before: State, after: State) -> list[str]:
     left = [f"{sort}: left behind: {name}" for sort in before for name in sorted(after[sort] - before[sort])]
-    gone = [
-        f"{sort}: gone: {name}" for sort in before if sort != "processes" for name in sorted(before[sort] - after[sort])
-    ]
+    gone = [f"{sort}: gone: {name}" for sort in HOST_SORTS for name in sorted(before[sort] - after[sort])]
     return left + gone
 
 

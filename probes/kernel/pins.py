@@ -20,6 +20,7 @@ from pathlib import Path
 
 from probes.kernel import abi, libbpf
 from supervisor.errors import MachineError
+from supervisor.launch import libc
 
 OBJECT = Path(__file__).with_name("witness.bpf.o")
 MAPS = ("rings", "trials", "settings", "members", "writers")
@@ -48,14 +49,15 @@ def _mounted(path: Path, kind: str) -> bool:
     return False
 
 
-def _libc_mount(target: Path) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(b"bpf", os.fsencode(target), b"bpf", 0, b"mode=0700"):
+def _mount_bpffs(target: Path) -> None:
+    try:
+        libc.mount(b"bpf", os.fsencode(target), b"bpf", libc.MountFlag(0), b"mode=0700")
+    except OSError as err:
         raise MachineError(
-            f"a bpf file system cannot be mounted: {os.strerror(ctypes.get_errno())}",
+            f"a bpf file system cannot be mounted: {err.strerror}",
             place=str(target),
             hint="mount one: mount -t bpf bpf /sys/fs/bpf",
-        )
+        ) from err
 
 
 def _bpffs() -> Path:
@@ -64,7 +66,7 @@ def _bpffs() -> Path:
         return SYSTEM_BPFFS
     if not _mounted(OWN_BPFFS, "bpf"):
         OWN_BPFFS.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _libc_mount(OWN_BPFFS)
+        _mount_bpffs(OWN_BPFFS)
     return OWN_BPFFS
 
 
@@ -185,7 +187,7 @@ def _collect(parent: Path) -> None:
             if _forget_dead(directory, live) == 0:
                 remove(directory)
     if OWN_BPFFS in bases and not any(OWN_BPFFS.iterdir()):
-        ctypes.CDLL(None, use_errno=True).umount2(os.fsencode(OWN_BPFFS), 2)
+        libc.umount2(os.fsencode(OWN_BPFFS))
         OWN_BPFFS.rmdir()
     elif not bases and OWN_BPFFS.is_dir():
         OWN_BPFFS.rmdir()

@@ -12,7 +12,7 @@ from policies.types import Commit, FilesMode, PeriodKind
 from supervisor.evidence.facts import FileHistory, OutsideContact, Process
 from supervisor.verdict.completion import OpenEffect, Proof
 from supervisor.verdict.naming import name_process, show
-from supervisor.verdict.situation import Capture, Following, Situation
+from supervisor.verdict.situation import SIGKILL, Capture, Following, Situation
 
 _NAMED = 10
 
@@ -54,7 +54,8 @@ def _ended_process(process: Process, situation: Situation) -> OpenEffect:
 
 def _cut_process(process: Process, situation: Situation) -> OpenEffect:
     line = situation.facts.timeline
-    kill = next((kill for kill in reversed(line.kills) if process.key in kill.killed), None)
+    listed = [kill for kill in line.kills if process.key in kill.killed or process.signal == SIGKILL]
+    kill = listed[-1] if listed else None
     prevented = (kill.event,) if kill else ()
     emptied = line.events.get("trial.emptied")
     checked = (emptied,) if situation.emptied and emptied is not None else ()

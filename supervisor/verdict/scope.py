@@ -30,7 +30,7 @@ _Found = tuple[str, str, ProcessKey | None, tuple[int, ...]]
 
 def judge_scope(facts: Facts, policy: Policy, *, sealed: bool) -> Scope:
     """List the violations, and what keeps us from calling the trial clean."""
-    names = {process.key: name_process(process) for process in facts.processes}
+    names: dict[ProcessKey | None, str] = {process.key: name_process(process) for process in facts.processes}
     violations = tuple(
         violation for found in (_files(facts, policy), _flows(facts), _contacts(facts)) for violation in found
     )

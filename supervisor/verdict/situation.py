@@ -13,6 +13,8 @@ from policies.types import AtEndpoint, LimitRole, Policy
 from supervisor.evidence.facts import Facts, FileHistory, Gap, OutsideContact, Process, Snapshot
 
 _BILLION = 1_000_000_000
+SIGKILL = 9
+"""Its number on every architecture of Linux; the signal module is system access."""
 
 
 class Following(StrEnum):
@@ -100,20 +102,31 @@ def read_situation(facts: Facts, policy: Policy, *, sealed: bool) -> Situation:
 
 
 def _cut(facts: Facts, policy: Policy, after: tuple[Process, ...]) -> tuple[Process, ...]:
-    """Find who did not end by itself. CMD's end is part of what a task limit measures, so it is not cut by one."""
-    limited = policy.stop.role is LimitRole.TASK and facts.timeline.endpoint_reason in {"timeout", "budget"}
-    killed, settled = set(facts.timeline.killed), facts.timeline.settled_emptied is True
+    """Find who did not end by itself. CMD's end is part of what a task limit measures, so it is not cut by one.
+
+    A process that was forked between our list and our kill is not in the list: where we killed at all, every death by
+    SIGKILL counts as our doing.
+    """
+    line, limited = facts.timeline, _is_task_limit(facts, policy)
+    killed, settled = set(line.killed), line.settled_emptied is True
     return tuple(
         process
         for process in after
         if not (limited and process.key == facts.main)
-        and (process.key in killed or (process.exited_ns is None and not settled))
+        and (
+            process.key in killed
+            or (process.exited_ns is None and not settled)
+            or (bool(line.kills) and process.signal == SIGKILL)
+        )
     )
 
 
+def _is_task_limit(facts: Facts, policy: Policy) -> bool:
+    return policy.stop.role is LimitRole.TASK and facts.timeline.endpoint_reason in {"timeout", "budget"}
+
+
 def _following(facts: Facts, policy: Policy, after: tuple[Process, ...], cut: tuple[Process, ...]) -> Following:
-    line = facts.timeline
-    if line.emptied_ns is None:
+    if facts.timeline.emptied_ns is None:
         return Following.UNKNOWN
     if not cut:
         return Following.SETTLED if after else Following.NOTHING
@@ -121,9 +134,15 @@ def _following(facts: Facts, policy: Policy, after: tuple[Process, ...], cut: tu
         return Following.FROZEN
     if policy.stop.at_endpoint is AtEndpoint.ISOLATE:
         return Following.ISOLATED
-    cancelled = {key for kill in line.kills if kill.why == "cancel" for key in kill.killed}
-    declared = policy.stop.at_endpoint is AtEndpoint.CANCEL
-    return Following.CANCELLED if declared and cancelled >= {p.key for p in cut} else Following.CUT
+    cancelled = policy.stop.at_endpoint is AtEndpoint.CANCEL and _cancelled(facts, policy)
+    return Following.CANCELLED if cancelled else Following.CUT
+
+
+def _cancelled(facts: Facts, policy: Policy) -> bool:
+    """Tell whether every kill was the declared cancellation; the one that ends CMD at a task limit is none."""
+    spared = {facts.main} if _is_task_limit(facts, policy) else set()
+    kills = [kill for kill in facts.timeline.kills if set(kill.killed) - spared]
+    return bool(kills) and all(kill.why == "cancel" for kill in kills)
 
 
 def _last_end_ns(facts: Facts, after: tuple[Process, ...]) -> int | None:
