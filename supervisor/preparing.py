@@ -28,6 +28,7 @@ from supervisor.launch.terminal import Terminal, find_ttys
 from supervisor.launch.view import ViewSpec
 from supervisor.manifest import Started, describe_run
 from supervisor.request import RunRequest
+from supervisor.version import VERSION
 
 _TOKEN_BYTES = 4
 
@@ -206,12 +207,6 @@ def _host() -> dict[str, object]:
 
 
 def _versions() -> dict[str, object]:
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - costs 10 ms
-
     from probes.kernel.pins import digest  # noqa: PLC0415 - only when a run starts
 
-    try:
-        own = version("supervise-eval")
-    except PackageNotFoundError:
-        own = "not installed"
-    return {"supervise": own, "python": platform.python_version(), "witness": f"sha256:{digest()}…"}
+    return {"supervise": VERSION, "python": platform.python_version(), "witness": f"sha256:{digest()}…"}

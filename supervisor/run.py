@@ -10,7 +10,6 @@ from contextlib import ExitStack
 
 from policies.types import FilesMode
 from probes.doctor_preflight import require_machine
-from supervisor.concluding import conclude
 from supervisor.following import follow
 from supervisor.launch.stage import Stage
 from supervisor.preparing import prepare
@@ -40,4 +39,6 @@ def run(request: RunRequest) -> Outcome:
             stack.callback(prepared.terminal.close)
         trial.release()
         follow(trial, stage, signals)
+        from supervisor.concluding import conclude  # noqa: PLC0415 - imported while the witness was being loaded
+
         return conclude(trial, stage)

@@ -8,7 +8,9 @@ Laws:
 
 from __future__ import annotations
 
+import importlib
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -42,6 +44,7 @@ from supervisor.preparing import Prepared
 from supervisor.report.live import Phase, Progress
 
 _EMPTY_S = 5.0
+_LATER = "supervisor.concluding"
 _KEPT_BYTES = 2 << 20
 
 
@@ -174,7 +177,8 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         stack.callback(clean_cgroup, cgroup)
         guardian = Guardian.start(cgroup, prepared.run, on_death=lambda: pins.collect_garbage(root))
         stack.callback(guardian.release)
-        witness = KernelWitness.watch(root, cgroup.path)
+        with _loading(_LATER):
+            witness = KernelWitness.watch(root, cgroup.path)
         closing.callback(witness.close)
         log = LogWriter.create(prepared.run.log, manifest_digest=prepared.manifest_digest)
         stack.callback(log.close)
@@ -205,6 +209,20 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         stack.callback(_stop_quietly, consumer)
         trial.tell(Phase.HELD)
         yield trial
+
+
+@contextmanager
+def _loading(module: str) -> Iterator[None]:
+    """Import in a second thread what is needed later, while the kernel verifies our programs; both are done after it.
+
+    Nothing forks meanwhile: a child would inherit the locks of an import that never ends there.
+    """
+    thread = threading.Thread(target=importlib.import_module, args=(module,), name="supervise-import")
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 def _record_loss(log: LogWriter, loss: Loss) -> None:
