@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from policies.types import Policy
     from supervisor.launch.state import Home
     from supervisor.report.lines import Line
-    from supervisor.report.live import Progress
-    from supervisor.request import Outcome, RunRequest
+    from supervisor.request import Outcome, Progress, RunRequest
 
 FAILED = 125
 """Our own failure."""
@@ -353,8 +352,8 @@ def _doctor(parsed: Parsed) -> int:
 
         print(json.dumps(to_json(examination), indent=1))
     else:
-        print(render_text(examination, colour=_coloured()))
-    return 0
+        print(render_text(examination, colour=_coloured()), end="")
+    return examination.exit_code
 
 
 def _policy_command(parsed: Parsed) -> int:

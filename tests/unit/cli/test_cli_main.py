@@ -17,8 +17,7 @@ import pytest
 from completions import completion
 from supervisor.cli import main
 from supervisor.errors import LaunchError
-from supervisor.report.live import Phase, Progress
-from supervisor.request import Outcome, RunRequest
+from supervisor.request import Outcome, Phase, Progress, RunRequest
 from supervisor.verdict.completion import Completion
 
 ROOT = Path(__file__).resolve().parents[3]
