@@ -1,77 +1,56 @@
-"""Staged writes after the run: applied to the workspace, or forgotten, by somebody who has read the report."""
+"""What is done with a run's stage after it ended: ``supervise commit`` and ``supervise discard``.
+
+A commit that was interrupted is finished; one that was made or refused before is said so. The log of a sealed run stays
+as it is: what became of its stage afterwards is in ``stage/`` beside it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
 
-from supervisor.errors import MachineError, UsageError
-from supervisor.evidence.places import Places
-from supervisor.launch.commit import CommitResult
+from policies.types import FilesMode
+from supervisor.concluding import apply_stage
+from supervisor.errors import UsageError
 from supervisor.launch.stage import Stage
 from supervisor.launch.state import RunDir
 from supervisor.manifest import Manifest, read_manifest
-from supervisor.report.live import count
-from supervisor.report.safe import safe
-
-_SHOWN = 5
 
 
 def commit_staged(run: RunDir) -> str:
-    """Apply the staged writes that the run's policy allows; an interrupted commit is finished.
-
-    Returns:
-        What was done, in one sentence.
+    """Apply what a run staged, or finish a commit that was interrupted; gives a sentence for the user.
 
     Raises:
-        UsageError: nothing is staged, or the run is not over.
-        MachineError: the host has changed what the trial started from, or refused.
+        UsageError: nothing is staged, or it could not be applied.
     """
-    manifest = _manifest_of_a_run_that_is_over(run)
+    manifest = _manifest(run)
     with Stage(run, manifest.workspace) as stage:
-        result = stage.commit(_allowed(manifest), durable=True)
-    if result.conflicts:
-        message = f"expected the workspace that the run began with, got a changed one: {_left(result)}"
-        raise MachineError(
-            message, place=safe(manifest.workspace), hint="the rest was applied; compare and do it by hand"
-        )
-    text = f"{count(result.entries, 'entry', 'entries')} applied to {safe(manifest.workspace)}"
-    text += " (begun before, finished now at the latest)" if result.resumed else ""
-    return f"{text}; left out: {_left(result)}" if result.left else text
+        state, entries, error = apply_stage(stage, manifest.policy.files.write)
+    if state != "applied":
+        raise UsageError(f"the stage was not applied: {error}", place=run.id)
+    return f"{run.id}: {entries} entries applied to {manifest.workspace.decode(errors='replace')}"
 
 
 def discard_staged(run: RunDir) -> str:
-    """Forget the staged writes.
-
-    Returns:
-        What was done, in one sentence.
+    """Forget what a run staged; gives a sentence for the user.
 
     Raises:
-        UsageError: nothing is staged, or the run is not over.
+        UsageError: nothing is staged.
     """
-    manifest = _manifest_of_a_run_that_is_over(run)
+    manifest = _manifest(run)
     with Stage(run, manifest.workspace) as stage:
         stage.discard()
-    return f"staged writes of {run.id} discarded; {safe(manifest.workspace)} is as it was"
+    shutil.rmtree(run.stage, ignore_errors=True)
+    return f"{run.id}: the stage is discarded"
 
 
-def _manifest_of_a_run_that_is_over(run: RunDir) -> Manifest:
+def _manifest(run: RunDir) -> Manifest:
     owner = run.read_owner()
     if owner is not None and owner.alive() and not run.completion.exists():
         message = "expected a run that is over, got one that goes on"
         raise UsageError(message, place=run.id)
+    manifest = read_manifest(run.read_manifest(), place=str(run.manifest))
+    if manifest.policy.files.mode is FilesMode.DIRECT:
+        raise UsageError("nothing is staged: the run wrote in place", place=run.id)
     if not (run.stage / "upper").is_dir():
-        message = "expected staged writes, got none: they were discarded, or the run wrote directly"
-        raise UsageError(message, place=run.id)
-    return read_manifest(run.read_manifest(), place=str(run.manifest))
-
-
-def _allowed(manifest: Manifest) -> Callable[[bytes], bool]:
-    """Give the test that the verdict on scope used, for paths relative to the workspace."""
-    places = Places(manifest.policy, manifest.workspace)
-    return lambda path: places.allows(manifest.workspace if path == b"." else manifest.workspace + b"/" + path)
-
-
-def _left(result: CommitResult) -> str:
-    shown = ", ".join(f"{safe(entry.path)} ({entry.why})" for entry in result.left[:_SHOWN])
-    more = f" and {len(result.left) - _SHOWN} more" if len(result.left) > _SHOWN else ""
-    return f"{shown}{more}"
+        raise UsageError("nothing is staged (any more)", place=run.id)
+    return manifest
