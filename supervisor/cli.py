@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     from policies.types import Policy
     from supervisor.launch.state import Home
     from supervisor.report.lines import Line
-    from supervisor.request import Outcome, Progress, RunRequest
+    from supervisor.request import Outcome, Phase, Progress, RunRequest
 
 FAILED = 125
 """Our own failure."""
+
+TELL_EVERY_S = 0.2
+"""How often progress within one phase is passed on."""
 
 SIGINT_EXIT = 130
 SIGPIPE_EXIT = 141
@@ -255,10 +258,15 @@ class _Teller:
         self._status_fd = status_fd
         self._live = not quiet and sys.stderr.isatty()
         self._shown = False
+        self._last: tuple[Phase | None, float] = (None, 0.0)
 
     def __call__(self, progress: Progress) -> None:
         from supervisor.report.live import live_line, progress_record  # noqa: PLC0415
 
+        phase, elapsed_s = self._last
+        if progress.phase is phase and progress.elapsed_s < elapsed_s + TELL_EVERY_S:
+            return
+        self._last = (progress.phase, progress.elapsed_s)
         _send_status(self._status_fd, progress_record(progress))
         line = live_line(progress) if self._live else None
         if line is not None or self._shown:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from supervisor.launch.stage import Stage
 
 from policies.types import FilesPolicy, Policy
 from supervisor.cli import main
+from supervisor.launch.stage import Stage
 from supervisor.launch.state import Home, RunDir
 from supervisor.manifest import Started, describe_run
 from supervisor.request import RunRequest
