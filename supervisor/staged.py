@@ -44,6 +44,10 @@ def discard_staged(run: RunDir) -> str:
 
 
 def _manifest(run: RunDir) -> Manifest:
+    owner = run.read_owner()
+    if owner is not None and owner.alive() and not run.completion.exists():
+        message = "expected a run that is over, got one that goes on"
+        raise UsageError(message, place=run.id)
     manifest = read_manifest(run.read_manifest(), place=str(run.manifest))
     if manifest.policy.files.mode is FilesMode.DIRECT:
         raise UsageError("nothing is staged: the run wrote in place", place=run.id)

@@ -25,7 +25,7 @@ STAGES = (
     ("supervisor.campaign",),
     ("supervisor.run", "supervisor.plan", "supervisor.reading", "supervisor.staged"),
     ("supervisor.harness",),
-    ("supervisor.cli", "supervisor.arguments"),
+    ("supervisor.cli", "supervisor.arguments", "supervisor.__main__"),
 )
 """In the order of the straight line: a stage imports earlier ones only. A stage is a room, or a few modules."""
 
@@ -41,9 +41,6 @@ SYSTEM_MODULES = frozenset({"os", "socket", "subprocess", "ctypes", "time", "ran
 SYSTEM_ACCESS = {
     "supervisor.cli": "the one module that reads the environment and the terminal, prints and exits",
     "supervisor.harness": "takes the caller's environment where none is given",
-    "supervisor.manifest": "names paths in bytes (fsencode), and touches none",
-    "supervisor.plan": "names paths in bytes (fsencode), and touches none",
-    "supervisor.reading": "reads the files of a run that was kept",
     "probes.doctor": "reads the environment for the state directory",
     "probes.doctor_box": "tries what a box needs",
     "probes.doctor_host": "looks at limits, disks and neighbours",
