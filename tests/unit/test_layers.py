@@ -23,7 +23,16 @@ STAGES = (
     ("supervisor.request", "supervisor.manifest"),
     ("supervisor.report", "supervisor.exit_code"),
     ("supervisor.campaign",),
-    ("supervisor.run", "supervisor.plan", "supervisor.reading", "supervisor.staged"),
+    (
+        "supervisor.run",
+        "supervisor.canary",
+        "supervisor.clock",
+        "supervisor.plan",
+        "supervisor.preparing",
+        "supervisor.reading",
+        "supervisor.signals",
+        "supervisor.staged",
+    ),
     ("supervisor.harness",),
     ("supervisor.cli", "supervisor.arguments"),
 )
@@ -39,6 +48,9 @@ LAYER_EXCEPTIONS = {
 SYSTEM_MODULES = frozenset({"os", "socket", "subprocess", "ctypes", "time", "random", "secrets", "pty", "mmap"})
 
 SYSTEM_ACCESS = {
+    "supervisor.clock": "the trusted clocks",
+    "supervisor.preparing": "fixes who runs, where and under which id: users, groups, environment, randomness",
+    "supervisor.signals": "waits for the signals that the supervisor gets",
     "supervisor.cli": "the one module that reads the environment and the terminal, prints and exits",
     "supervisor.harness": "takes the caller's environment where none is given",
     "supervisor.manifest": "names paths in bytes (fsencode), and touches none",
