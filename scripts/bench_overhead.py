@@ -100,7 +100,7 @@ def workloads(program: str, scale: float) -> dict[str, tuple[str, ...]]:
         "build": (program, "time", "sh", "-c", BUILD_SCRIPT),
         "open/write/close": (program, "loop", str(int(20_000 * scale))),
         "fork storm": (program, "forks", str(int(2_000 * scale))),
-        "getppid": (program, "getppid", str(int(1_000_000 * scale))),
+        "getppid": (program, "getppid", str(int(300_000 * scale))),
     }
 
 
