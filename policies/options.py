@@ -63,7 +63,9 @@ def apply_options(policy: Policy, options: PolicyOptions) -> Policy:
         )
         check_policy(changed)
     except PolicyError as err:
-        raise UsageError(err.message, place=err.place, hint=err.hint) from err
+        # What does not hold together only with the options is told by the option.
+        place = {"files.commit": "--commit", "stop.wall": "--timeout"}.get(err.place or "", err.place)
+        raise UsageError(err.message, place=place, hint=err.hint) from err
     return changed
 
 
@@ -96,7 +98,7 @@ def _claim(claim: Claim, options: PolicyOptions) -> Claim:
 def _stop(stop: StopRule, options: PolicyOptions) -> StopRule:
     return replace(
         stop,
-        wall_s=stop.wall_s if options.timeout is None else _limit(options.timeout),
+        wall_s=stop.wall_s if options.timeout is None else parse_duration(options.timeout, place="--timeout"),
         role=stop.role if options.limit_role is None else LimitRole(_choice(STOP, "role", options.limit_role)),
         at_endpoint=stop.at_endpoint
         if options.at_endpoint is None
@@ -118,14 +120,6 @@ def _files(files: FilesPolicy, options: PolicyOptions) -> FilesPolicy:
 def _credentials(credentials: CredentialsPolicy, options: PolicyOptions) -> CredentialsPolicy:
     names = tuple(_split_env(text)[0] for text in options.env)
     return replace(credentials, env=_added(credentials.env, names, "--env"))
-
-
-def _limit(text: str) -> float:
-    seconds = parse_duration(text, place="--timeout")
-    if seconds <= 0:
-        message = "expected a duration above zero, got 0"
-        raise UsageError(message, place="--timeout")
-    return seconds
 
 
 def _choice(section: Section, name: str, text: str) -> str:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from policies.types import Policy
     from supervisor.launch.state import Home
     from supervisor.report.lines import Line
-    from supervisor.request import Outcome, Progress, RunRequest
+    from supervisor.report.live import Progress
+    from supervisor.request import Outcome, RunRequest
 
 FAILED = 125
 """Our own failure."""
@@ -203,9 +204,12 @@ def _dry_run(request: RunRequest) -> int:
 
 
 def _version() -> int:
-    from importlib.metadata import version  # noqa: PLC0415
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
 
-    print(f"supervise {version('supervise-eval')}")
+    try:
+        print(f"supervise {version('supervise-eval')}")
+    except PackageNotFoundError:
+        print("supervise (not installed: run from its source)")
     return 0
 
 

@@ -5,7 +5,6 @@ It holds names of the environment, never values.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,7 +61,7 @@ def describe_run(request: RunRequest, started: Started) -> dict[str, object]:
         "started": started.at,
         "name": request.name,
         "command": [_kept(word) for word in request.argv],
-        "cwd": _kept(os.fsencode(request.cwd)),
+        "cwd": _kept(bytes(request.cwd)),
         "workspace": _kept(started.workspace),
         "user": {"uid": started.user[0], "gid": started.user[1]},
         "policy": {"name": request.policy.name, "digest": policy_digest(request.policy), "document": policy},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 from policies.canonical import policy_digest, policy_to_mapping, render_toml
@@ -36,7 +35,7 @@ def _plan(request: RunRequest) -> dict[str, Any]:
     kept, dropped = filter_environ(request.environ, request.policy)
     policy = request.policy
     return {
-        "command": [os.fsdecode(word) for word in request.argv],
+        "command": [word.decode(errors="surrogateescape") for word in request.argv],
         "name": request.name,
         "workspace": str(request.cwd / (policy.files.workspace or ".")),
         "user": request.user,

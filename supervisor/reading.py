@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from os import SEEK_END
 from pathlib import Path
 from typing import Any
 
@@ -207,8 +206,7 @@ def _is_seal(frame: bytes) -> bool:
 
 def _last_bytes(path: Path, size_bytes: int) -> bytes:
     with path.open("rb") as file:
-        file.seek(0, SEEK_END)
-        file.seek(-min(file.tell(), size_bytes), SEEK_END)
+        file.seek(max(path.stat().st_size - size_bytes, 0))
         return file.read()
 
 

@@ -1,4 +1,4 @@
-"""Event numbers of what may happen a million times: the first thousand and the last are kept, and how many there were."""
+"""Event numbers of what may happen a million times: the first thousand and the last are kept, and how many."""
 
 from __future__ import annotations
 

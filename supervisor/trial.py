@@ -1,0 +1,233 @@
+"""A trial that stands: its box, witness, log and brake, built in that order and taken down backwards.
+
+Laws:
+    * The cgroup is watched before its first member joins.
+    * Everything forks before the consumer's thread starts.
+    * A trial that is left, however, leaves no process alive, and no cgroup, mount, pin or thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from probes.kernel import pins
+from probes.kernel.consumer import Consumer
+from probes.kernel.decode import decode_slab
+from probes.kernel.ring import count_records
+from probes.kernel.witness import KernelWitness, Loss
+from supervisor import clock
+from supervisor.canary import judge_canary
+from supervisor.errors import LaunchError
+from supervisor.events import (
+    Event,
+    EventsLost,
+    Origin,
+    ProcessKey,
+    TrialHeld,
+    TrialReleased,
+    TrialTested,
+)
+from supervisor.launch.box import Box, hold
+from supervisor.launch.brake import Brake
+from supervisor.launch.cgroup import Cgroup, find_root
+from supervisor.launch.guardian import Guardian
+from supervisor.launch.leftovers import clean_cgroup, clean_run, sweep
+from supervisor.launch.owner import Owner
+from supervisor.log.writer import LogWriter
+from supervisor.preparing import Prepared
+from supervisor.request import Phase, Progress
+
+_EMPTY_S = 5.0
+
+
+class Tape:
+    """Where the consumer puts its slabs: the log, and until the release also a copy, to judge the opening canary."""
+
+    def __init__(self, log: LogWriter) -> None:
+        """Begin with a copy."""
+        self._log = log
+        self._copies: list[tuple[bytes, int]] | None = []
+
+    def take(self, slab: memoryview, count: int) -> None:
+        """Append one slab."""
+        copy = bytes(slab)
+        first = self._log.append_kernel(copy, count)
+        if self._copies is not None:
+            self._copies.append((copy, first))
+
+    def events(self) -> Iterator[Event]:
+        """Decode what was copied."""
+        for slab, first in self._copies or ():
+            yield from decode_slab(slab, first, os.uname().machine)
+
+    def copy(self, *, on: bool) -> None:
+        """Begin a new copy, or stop copying."""
+        self._copies = [] if on else None
+
+
+@dataclass(slots=True, kw_only=True)
+class Trial:
+    """One trial, held or running."""
+
+    prepared: Prepared
+    cgroup: Cgroup
+    box: Box
+    brake: Brake
+    witness: KernelWitness
+    consumer: Consumer
+    log: LogWriter
+    tape: Tape
+    main: ProcessKey
+    init: ProcessKey
+    released_ns: int = 0
+    released: bool = field(default=False)
+
+    def record(self, make: Callable[[int, int], Event]) -> int:
+        """Write an event of the supervisor; ``make`` gets its number and the time."""
+        return self.log.record(lambda n: make(n, clock.boottime_ns()))
+
+    def identify(self, pids: tuple[int, ...]) -> tuple[ProcessKey, ...]:
+        """Name members for ever, in order of their start."""
+        return tuple(sorted((self.witness.identify(pid) for pid in pids), key=lambda key: (key.start_ns, key.pid)))
+
+    def tell(self, phase: Phase, *, deadline_s: float | None = None) -> None:
+        """Say how far the trial is."""
+        elapsed = (clock.boottime_ns() - self.released_ns) / 1e9 if self.released_ns else 0.0
+        self.prepared.request.on_progress(
+            Progress(
+                run=self.prepared.run.id,
+                phase=phase,
+                elapsed_s=elapsed,
+                processes=len(self.box.members()),
+                events=self.log.events,
+                deadline_s=deadline_s,
+            )
+        )
+
+    def boundary(self) -> None:
+        """Cross a boundary: whatever was written before it is in the log, and what comes after is told anew."""
+        self.witness.next_epoch()
+        self.consumer.flush()
+        slab, count = self.witness.pending_totals()
+        if count:
+            self.log.append_kernel(slab, count)
+
+    def test(self, which: str, actor: ProcessKey) -> tuple[str, ...]:
+        """Judge the ``opening`` or ``closing`` canary by what was witnessed; gives the findings."""
+        self.consumer.flush()
+        canary = self.prepared.canary
+        tested = judge_canary(
+            self.tape.events(), actor, canary, marker_on_host=os.path.lexists(os.fsdecode(canary.marker))
+        )
+        self.record(
+            lambda n, now: TrialTested(
+                n=n, time_ns=now, origin=Origin.SUPERVISOR, canary=which, findings=tested.findings,
+                witnessed=tested.witnessed,
+            )  # fmt: skip
+        )
+        return tested.findings
+
+    def release(self) -> None:
+        """Let CMD run, once the box has passed its test.
+
+        Raises:
+            LaunchError: the box does not hold; nothing of CMD ran.
+        """
+        findings = self.test("opening", self.main)
+        if findings:
+            raise LaunchError("; ".join(findings), step="test the box", hint="`supervise doctor` says what is missing")
+        self.tape.copy(on=False)
+        self.released_ns = clock.boottime_ns()
+        self.record(
+            lambda n, now: TrialReleased(n=n, time_ns=now, origin=Origin.SUPERVISOR, process=self.main)
+        )
+        self.box.release()
+        self.tell(Phase.RELEASED)
+
+
+@contextmanager
+def hold_trial(prepared: Prepared) -> Iterator[Trial]:
+    """Build everything and hold CMD before its first instruction.
+
+    Raises:
+        LaunchError: the box cannot be built.
+        MachineError: the machine cannot witness it.
+    """
+    root = find_root()
+    sweep(prepared.home, root)
+    pins_of = prepared.run
+    with ExitStack() as stack:
+        stack.callback(pins_of.close)
+        stack.callback(clean_run, pins_of)
+        cgroup = Cgroup.create(root, prepared.run.id, owner=Owner.current())
+        # The witness is closed after the cgroup is gone: that is how the last trial is known.
+        closing = stack.enter_context(ExitStack())
+        stack.callback(clean_cgroup, cgroup)
+        guardian = Guardian.start(cgroup, prepared.run, on_death=lambda: pins.collect_garbage(root))
+        stack.callback(guardian.release)
+        witness = KernelWitness.watch(root, cgroup.path)
+        closing.callback(witness.close)
+        log = LogWriter.create(prepared.run.log, manifest_digest=prepared.manifest_digest)
+        stack.callback(log.close)
+        box = stack.enter_context(hold(prepared.spec, cgroup))
+        _write_layers(prepared.run.outside, box)
+        brake = Brake(cgroup)
+        tape = Tape(log)
+        consumer = Consumer(witness, take=tape.take, brake=brake, tell_loss=lambda loss: _record_loss(log, loss))
+        main, init = witness.identify(box.main_pid), witness.identify(box.init_pid)
+        trial = Trial(
+            prepared=prepared, cgroup=cgroup, box=box, brake=brake, witness=witness, consumer=consumer, log=log,
+            tape=tape, main=main, init=init,
+        )  # fmt: skip
+        helpers = tuple(witness.identify(pid) for pid in box.helper_pids)
+        trial.record(
+            lambda n, now: TrialHeld(
+                n=n, time_ns=now, origin=Origin.SUPERVISOR, process=main, init=init, helpers=helpers,
+                cgroup=cgroup.id, realtime_offset_ns=clock.realtime_offset_ns(),
+            )  # fmt: skip
+        )
+        consumer.start()
+        stack.callback(_stop_quietly, consumer)
+        trial.tell(Phase.HELD)
+        yield trial
+
+
+def _record_loss(log: LogWriter, loss: Loss) -> None:
+    log.record(
+        lambda n: EventsLost(
+            n=n, time_ns=clock.boottime_ns(), origin=Origin.SUPERVISOR, count=loss.count, hook=loss.hook,
+            first_ns=loss.first_ns, last_ns=loss.last_ns,
+        )  # fmt: skip
+    )
+
+
+def _stop_quietly(consumer: Consumer) -> None:
+    with suppress(Exception):  # on the way out: what is wrong has been raised already
+        consumer.stop()
+
+
+def _write_layers(outside: Path, box: Box) -> None:
+    """Note which discarded layer belongs to which mount, for the states of files outside the workspace."""
+    import json  # noqa: PLC0415 - 3 ms
+
+    layers = {
+        os.fsdecode(path): Path(os.fsdecode(upper)).parent.name
+        for path, upper in box.view.layers
+        if Path(os.fsdecode(upper)).is_relative_to(outside)
+    }
+    (outside / "map.json").write_text(json.dumps(layers), encoding="utf-8")
+
+
+def wait_until_empty(trial: Trial) -> int:
+    """Wait for ``populated 0``, killing what stays; gives how many members were left at last (0 is the good answer)."""
+    if not trial.cgroup.wait_empty(_EMPTY_S):
+        trial.cgroup.kill()
+        trial.cgroup.wait_empty(_EMPTY_S)
+    return len(trial.cgroup.pids())
+
+
+__all__ = ["Tape", "Trial", "count_records", "hold_trial", "wait_until_empty"]

@@ -1,0 +1,202 @@
+"""The completion argument put together. In: facts, policy, judgement and the figures of the log; out: `Completion`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import UNSET, UnsetType
+
+from policies.types import Policy
+from supervisor.events import ProcessKey
+from supervisor.evidence.facts import Coverage, Facts, FileHistory, Process
+from supervisor.verdict.completion import (
+    AttemptSeen,
+    ClaimMade,
+    Completion,
+    ContactSeen,
+    Effects,
+    Endpoint,
+    ExecutionSeen,
+    FileSeen,
+    FlowSeen,
+    GapFound,
+    LogFigures,
+    PolicyName,
+    ProcessSeen,
+    RefusalSeen,
+    RouteCovered,
+    StopRuleUsed,
+)
+from supervisor.verdict.judge import Judgement
+from supervisor.verdict.naming import b64, exact, exact_all, moment
+
+_Words = tuple[str, ...] | UnsetType
+_Ids = Mapping[ProcessKey | None, str | None]
+
+
+def argue(
+    facts: Facts,
+    policy: Policy,
+    judgement: Judgement,
+    *,
+    run: str,
+    command: Sequence[bytes],
+    log: LogFigures,
+    policy_digest: str,
+) -> Completion:
+    """Put the argument together.
+
+    Args:
+        facts: of the trial.
+        policy: what was allowed and claimed.
+        judgement: the verdicts.
+        run: its id.
+        command: CMD as it was given.
+        log: figures of the log at the evidence checkpoint; ``sealed`` is what the seal will make true.
+        policy_digest: ``sha256:…`` of the policy's canonical form.
+    """
+    words, raw = _words(command)
+    return Completion(
+        run=run,
+        command=words,
+        command_b64=raw,
+        policy=PolicyName(name=policy.name, digest=policy_digest),
+        claim=_claim(policy),
+        stop_rule=_stop_rule(policy),
+        endpoint=_endpoint(facts),
+        coverage=tuple(_coverage(entry) for entry in facts.coverage),
+        effects=_effects(facts),
+        open_effects=judgement.open_effects,
+        finality=judgement.finality,
+        separation=judgement.separation,
+        scope=judgement.scope,
+        result=judgement.result,
+        log=log,
+    )
+
+
+def _claim(policy: Policy) -> ClaimMade:
+    claim = policy.claim
+    return ClaimMade(outcome=claim.outcome, scope=claim.footprint, period=str(claim.period), unit=claim.unit)
+
+
+def _stop_rule(policy: Policy) -> StopRuleUsed:
+    stop = policy.stop
+    return StopRuleUsed(
+        wall_s=stop.wall_s, role=stop.role.value, at_endpoint=stop.at_endpoint.value, settle_s=stop.settle_s
+    )
+
+
+def _endpoint(facts: Facts) -> Endpoint:
+    line = facts.timeline
+    main = next((process for process in facts.processes if process.key == facts.main), None)
+    return Endpoint(
+        reason=line.endpoint_reason,
+        at=None if line.endpoint_ns is None else moment(line.endpoint_ns, line.realtime_offset_ns),
+        exit_code=main.exit_code if main else None,
+        signal=main.signal if main else None,
+    )
+
+
+def _coverage(entry: Coverage) -> RouteCovered:
+    gaps = tuple(
+        GapFound(rule=gap.rule, text=gap.text, events=gap.events, costs=tuple(sorted(gap.costs))) for gap in entry.gaps
+    )
+    return RouteCovered(
+        route=entry.route, witnesses=entry.witnesses, complete=entry.complete, gaps=gaps, note=entry.note
+    )
+
+
+def _effects(facts: Facts) -> Effects:
+    ids: dict[ProcessKey | None, str | None] = {process.key: str(process.key) for process in facts.processes}
+    return Effects(
+        processes=tuple(_process(process, ids) for process in facts.processes),
+        files=tuple(_file(history, ids) for history in facts.files),
+        network=_network(facts, ids),
+        contacts=tuple(
+            ContactSeen(
+                what=c.what, descriptor=c.descriptor, errno=c.error, process=ids.get(c.process), events=c.events
+            )
+            for c in facts.contacts
+        ),
+        refusals=tuple(
+            RefusalSeen(what=r.what, errno=r.error, count=r.count, process=ids.get(r.process), events=r.events)
+            for r in facts.refusals
+        ),
+    )
+
+
+def _process(process: Process, ids: _Ids) -> ProcessSeen:
+    argv, argv_b64 = _words(process.argv)
+    exe = exact(process.exe)
+    return ProcessSeen(
+        id=str(process.key),
+        pid=process.pid,
+        argv=argv,
+        argv_b64=argv_b64,
+        argv_truncated=process.argv_truncated,
+        exe=UNSET if exe is None else exe,
+        exe_b64=b64(process.exe) if exe is None else UNSET,
+        parent=ids.get(process.parent),
+        alive_at_endpoint=process.alive_at_endpoint,
+        outlived=process.outlived,
+        exit_code=process.exit_code,
+        signal=process.signal,
+        execs=_earlier(process),
+        events=process.events,
+    )
+
+
+def _earlier(process: Process) -> tuple[ExecutionSeen, ...]:
+    seen = []
+    for execution in process.executions[:-1]:
+        argv, argv_b64 = _words(execution.argv)
+        seen.append(ExecutionSeen(argv=argv, argv_b64=argv_b64, event=execution.event))
+    return tuple(seen)
+
+
+def _file(history: FileHistory, ids: _Ids) -> FileSeen:
+    path = exact(history.path)
+    return FileSeen(
+        path=UNSET if path is None else path,
+        path_b64=b64(history.path) if path is None else UNSET,
+        net=history.net,
+        restored=history.restored,
+        history=tuple(change.kind.value for change in history.changes),
+        history_total=history.changes_total,
+        in_scope=history.in_scope,
+        allowed=history.allowed,
+        private=history.private,
+        reachable=history.reachable,
+        writers=tuple(str(key) for key in history.writers),
+        before=history.before.digest if history.before else None,
+        after=history.after.digest if history.after else None,
+        attempts=tuple(
+            AttemptSeen(kind=a.kind.value, errno=a.error or 0, process=ids.get(a.process), event=a.event)
+            for a in history.attempts
+        ),
+        events=history.events,
+    )
+
+
+def _network(facts: Facts, ids: _Ids) -> tuple[FlowSeen, ...]:
+    return tuple(
+        FlowSeen(
+            protocol=flow.protocol,
+            host=flow.host,
+            ip=flow.ip,
+            port=flow.port,
+            decision=flow.decision,
+            bytes_out=flow.bytes_out,
+            bytes_in=flow.bytes_in,
+            process=ids.get(flow.process),
+            events=flow.events,
+        )
+        for flow in facts.flows
+    )
+
+
+def _words(words: Sequence[bytes]) -> tuple[_Words, _Words]:
+    """Give words as text, or all of them in base64 when one is no UTF-8."""
+    texts = exact_all(words)
+    return (tuple(texts), UNSET) if texts is not None else (UNSET, tuple(b64(word) for word in words))

@@ -1,0 +1,243 @@
+"""Finality as a table. In: a situation; out: the verdict with a reason for every row that applies.
+
+The laws:
+
+1. Every row that applies must say final (law 2 of the package). No row at all is unresolved, never final.
+2. An endpoint claim about a live writer rests on a snapshot taken while frozen, with no write of the footprint between
+   the endpoint and the freeze.
+3. A freeze is not a cancel, and a kill for hygiene is not a settled effect.
+4. A cancel counts only as declared before the run, with both proofs: the kill, and ``populated 0`` after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from policies.types import PeriodKind
+from supervisor.evidence.facts import Process
+from supervisor.verdict.completion import Reason
+from supervisor.verdict.naming import name_process, show
+from supervisor.verdict.situation import Capture, Captured, Following, Situation
+
+_NAMED = 20
+"""How many processes or files the reasons name one by one."""
+
+
+class Answer(StrEnum):
+    """What a row says for one period."""
+
+    FINAL = "final"
+    UNRESOLVED = "unresolved"
+    SNAPSHOT = "final if the state at the endpoint was captured"
+    BY_DEADLINE = "final if all had ended at D, or the state at D was captured"
+    AT_DEADLINE = "final if the state at D was captured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One row: when it applies it gives findings ``(text, events)``, and one answer a period."""
+
+    rule: str
+    find: Callable[[Situation], Sequence[tuple[str, tuple[int, ...]]]]
+    endpoint: Answer
+    within: Answer
+    eventually: Answer
+
+    def answer(self, period: PeriodKind) -> Answer:
+        """Give the answer for a period."""
+        answers = {PeriodKind.ENDPOINT: self.endpoint, PeriodKind.WITHIN: self.within}
+        return answers.get(period, self.eventually)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinalityFound:
+    """The verdict without the label; ``captured`` is the state that the claim is about, when a snapshot decides."""
+
+    final: bool
+    intervened: bool
+    reasons: tuple[Reason, ...]
+    captured: Captured | None
+
+
+def judge_finality(situation: Situation) -> FinalityFound:
+    """Read every row of the table for the period of the claim."""
+    period = situation.policy.claim.period.kind
+    final: list[Reason] = []
+    unresolved: list[Reason] = []
+    for row in TABLE:
+        findings = row.find(situation)
+        if findings:
+            answer = row.answer(period)
+            closed, why, events = _resolve(answer, situation)
+            found = [Reason(rule=row.rule, text=f"{text}{why}", events=numbers + events) for text, numbers in findings]
+            (final if closed else unresolved).extend(found)
+    return FinalityFound(
+        final=bool(final) and not unresolved,
+        intervened=situation.following is Following.CANCELLED and period is not PeriodKind.ENDPOINT,
+        reasons=(*unresolved, *final),
+        captured=situation.at_endpoint if period is PeriodKind.ENDPOINT else situation.at_deadline,
+    )
+
+
+def _resolve(answer: Answer, situation: Situation) -> tuple[bool, str, tuple[int, ...]]:
+    """Turn an answer into whether it is final, the rest of its sentence, and the events that the rest cites."""
+    match answer:
+        case Answer.FINAL:
+            return True, "", ()
+        case Answer.UNRESOLVED:
+            return False, "", ()
+        case Answer.SNAPSHOT:
+            return _by_capture(situation.at_endpoint, "the endpoint")
+        case Answer.BY_DEADLINE if situation.by_deadline:
+            return True, f"; that was within {situation.policy.claim.period.within_s:g} s", ()
+        case Answer.BY_DEADLINE | Answer.AT_DEADLINE:
+            return _by_capture(situation.at_deadline, "D")
+
+
+def _by_capture(captured: Captured | None, moment: str) -> tuple[bool, str, tuple[int, ...]]:
+    if captured is None or captured.how is Capture.MISSING:
+        return False, f"; no snapshot shows the outcome as it was at {moment}", ()
+    snapshot = captured.snapshot
+    events = () if snapshot is None else tuple(n for n in (snapshot.frozen_event, snapshot.event) if n is not None)
+    match captured.how:
+        case Capture.WRITTEN:
+            names = ", ".join(show(history.path) for history in captured.spoiled_by[:_NAMED])
+            spoiled = tuple(n for history in captured.spoiled_by[:_NAMED] for n in history.events[-2:])
+            return False, f"; {names} was or may have been written between {moment} and the freeze", events + spoiled
+        case Capture.LOST:
+            return False, f"; events were lost between {moment} and the freeze", events
+        case _ if snapshot is None:
+            return True, f"; nothing wrote the outcome after {moment}", ()
+        case _:
+            return True, f"; the outcome was captured frozen, unwritten since {moment}", events
+
+
+# -- findings ------------------------------------------------------------------------------------------------------
+
+
+def _when(following: Following, text: str) -> Callable[[Situation], Sequence[tuple[str, tuple[int, ...]]]]:
+    """Find the processes that were handled in one way; ``{}`` in the text stands for the process."""
+
+    def find(situation: Situation) -> Sequence[tuple[str, tuple[int, ...]]]:
+        if situation.following is not following:
+            return ()
+        return _name_all(situation.cut or situation.after, text, _numbers(situation, "trial.killed", "trial.emptied"))
+
+    return find
+
+
+def _name_all(
+    processes: Sequence[Process], text: str, events: tuple[int, ...]
+) -> Sequence[tuple[str, tuple[int, ...]]]:
+    found = [(text.format(name_process(process)), process.events + events) for process in processes[:_NAMED]]
+    if len(processes) > _NAMED:
+        found.append((text.format(f"{len(processes) - _NAMED} more processes"), events))
+    return found
+
+
+def _numbers(situation: Situation, *kinds: str) -> tuple[int, ...]:
+    events = situation.facts.timeline.events
+    return tuple(events[kind] for kind in kinds if kind in events)
+
+
+def _unsealed(situation: Situation) -> Sequence[tuple[str, tuple[int, ...]]]:
+    return () if situation.sealed else (("the log was never sealed: it may be cut or still change", ()),)
+
+
+def _no_endpoint(situation: Situation) -> Sequence[tuple[str, tuple[int, ...]]]:
+    line = situation.facts.timeline
+    if line.endpoint_ns is not None:
+        return ()
+    return (("the trial never reached an endpoint", _numbers(situation, "trial.released")),)
+
+
+def _not_emptied(situation: Situation) -> Sequence[tuple[str, tuple[int, ...]]]:
+    if situation.emptied or situation.facts.timeline.endpoint_ns is None:
+        return ()
+    left = situation.facts.timeline.pids_left
+    text = "nobody saw the trial empty" if left is None else f"{left} processes of the trial could not be ended"
+    alive = [process for process in situation.after if process.exited_ns is None]
+    events = _numbers(situation, "trial.endpoint", "trial.emptied")
+    return [(text, events), *_name_all(alive, "{} was never seen ending", ())]
+
+
+def _gaps(situation: Situation) -> Sequence[tuple[str, tuple[int, ...]]]:
+    return [(f"{gap.route} ({gap.rule}): {gap.text}", gap.events) for gap in situation.gaps]
+
+
+def _empty(situation: Situation) -> Sequence[tuple[str, tuple[int, ...]]]:
+    if situation.following is not Following.NOTHING or situation.facts.timeline.endpoint_ns is None:
+        return ()
+    text = "no process of the trial ran after the endpoint, and its cgroup was seen empty"
+    return ((text, _numbers(situation, "trial.endpoint", "trial.emptied")),)
+
+
+def _descriptors(situation: Situation) -> Sequence[tuple[str, tuple[int, ...]]]:
+    found = [contact for contact in situation.contacts if contact.descriptor]
+    return [(f"{contact.what}: somebody outside may hold a file of the outcome", contact.events) for contact in found]
+
+
+def _connections(situation: Situation) -> Sequence[tuple[str, tuple[int, ...]]]:
+    found = [contact for contact in situation.contacts if not contact.descriptor]
+    text = "what was asked for there may still act"
+    return [(f"{contact.what} was reached outside the box: {text}", contact.events) for contact in found]
+
+
+def _commit_failed(situation: Situation) -> Sequence[tuple[str, tuple[int, ...]]]:
+    line = situation.facts.timeline
+    if line.commit_state != "failed":
+        return ()
+    text = f"the staged writes could not be applied: {line.commit_error or 'no reason was given'}"
+    return ((text, _numbers(situation, "stage.committed")),)
+
+
+_F, _U = Answer.FINAL, Answer.UNRESOLVED
+
+TABLE: tuple[Row, ...] = (
+    Row(rule="unsealed-log", find=_unsealed, endpoint=_U, within=_U, eventually=_U),
+    Row(rule="no-endpoint", find=_no_endpoint, endpoint=_U, within=_U, eventually=_U),
+    Row(rule="evidence-gap", find=_gaps, endpoint=_U, within=_U, eventually=_U),
+    Row(rule="descriptor-outside", find=_descriptors, endpoint=_U, within=_U, eventually=_U),
+    Row(rule="service-contacted", find=_connections, endpoint=Answer.SNAPSHOT, within=_U, eventually=_U),
+    Row(rule="commit-failed", find=_commit_failed, endpoint=_U, within=_U, eventually=_U),
+    Row(rule="not-emptied", find=_not_emptied, endpoint=Answer.SNAPSHOT, within=_U, eventually=_U),
+    Row(rule="nothing-alive", find=_empty, endpoint=_F, within=_F, eventually=_F),
+    Row(
+        rule="ended-while-followed",
+        find=_when(Following.SETTLED, "{} ran after the endpoint and was followed until it ended"),
+        endpoint=Answer.SNAPSHOT,
+        within=Answer.BY_DEADLINE,
+        eventually=_F,
+    ),
+    Row(
+        rule="cancelled",
+        find=_when(Following.CANCELLED, "{} was cancelled as declared: killed, and the cgroup seen empty"),
+        endpoint=Answer.SNAPSHOT,
+        within=Answer.BY_DEADLINE,
+        eventually=_F,
+    ),
+    Row(
+        rule="frozen",
+        find=_when(Following.FROZEN, "{} was alive at the endpoint and frozen; a freeze is not a cancel"),
+        endpoint=Answer.SNAPSHOT,
+        within=Answer.AT_DEADLINE,
+        eventually=_U,
+    ),
+    Row(
+        rule="isolated-unproved",
+        find=_when(Following.ISOLATED, "{} was alive at the endpoint, and nothing proves that it was isolated"),
+        endpoint=Answer.SNAPSHOT,
+        within=_U,
+        eventually=_U,
+    ),
+    Row(
+        rule="alive-when-following-ended",
+        find=_when(Following.CUT, "{} was still alive when following ended; we killed it for hygiene only"),
+        endpoint=Answer.SNAPSHOT,
+        within=Answer.AT_DEADLINE,
+        eventually=_U,
+    ),
+)
+"""The table. Rows that close nothing come first, then exactly one row for what ran after the endpoint."""

@@ -1,0 +1,154 @@
+"""The open-effects record. In: a situation and whether it is final; out: what may still act, or persists.
+
+A process is listed when it ran after the endpoint; one that ended by itself is terminal. Its handling is ``cancelled``
+only with both proofs: the kill, and the empty cgroup after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.types import Commit, FilesMode, PeriodKind
+from supervisor.evidence.facts import FileHistory, OutsideContact, Process
+from supervisor.verdict.completion import OpenEffect, Proof
+from supervisor.verdict.naming import name_process, show
+from supervisor.verdict.situation import SIGKILL, Capture, Following, Situation
+
+_NAMED = 10
+
+
+def list_open_effects(situation: Situation, *, final: bool) -> tuple[OpenEffect, ...]:
+    """List every open effect, numbered ``o1``, ``o2``, ….
+
+    Args:
+        situation: what the facts mean.
+        final: the finality verdict, on which a conditional commit depends.
+    """
+    found = (*_processes(situation), *_contacts(situation), *_persistent_files(situation, final=final))
+    return tuple(_numbered(effect, place) for place, effect in enumerate(found, start=1))
+
+
+def _numbered(effect: OpenEffect, place: int) -> OpenEffect:
+    return OpenEffect(
+        **{name: getattr(effect, name) for name in effect.__struct_fields__ if name != "id"}, id=f"o{place}"
+    )
+
+
+def _processes(situation: Situation) -> Iterator[OpenEffect]:
+    cut = {process.key for process in situation.cut}
+    for process in situation.after:
+        yield _cut_process(process, situation) if process.key in cut else _ended_process(process, situation)
+
+
+def _ended_process(process: Process, situation: Situation) -> OpenEffect:
+    emptied = situation.facts.timeline.events.get("trial.emptied")
+    checked = process.events[-1:] if process.exited_ns is not None else () if emptied is None else (emptied,)
+    return _process(
+        process,
+        status="terminal" if checked else "unknown",
+        handling="observed",
+        settled=bool(checked),
+        proof=Proof(checked=checked, supports=("finality",) if checked else ()),
+    )
+
+
+def _cut_process(process: Process, situation: Situation) -> OpenEffect:
+    line = situation.facts.timeline
+    listed = [kill for kill in line.kills if process.key in kill.killed or process.signal == SIGKILL]
+    kill = listed[-1] if listed else None
+    prevented = (kill.event,) if kill else ()
+    emptied = line.events.get("trial.emptied")
+    checked = (emptied,) if situation.emptied and emptied is not None else ()
+    proved = bool(prevented and checked)
+    if situation.following is Following.CANCELLED and proved:
+        proof = Proof(prevented=prevented, checked=checked, supports=("finality", "separation"))
+        return _process(process, status="terminal", handling="cancelled", settled=True, proof=proof)
+    proof = Proof(prevented=prevented, checked=checked, supports=("separation",) if proved else ())
+    if situation.policy.claim.period.kind is PeriodKind.ENDPOINT and situation.at_endpoint.how is Capture.GOOD:
+        proof = Proof(
+            prevented=_frozen(situation) + prevented,
+            checked=_snapshot(situation) + checked,
+            supports=("finality", *proof.supports),
+        )
+        return _process(process, status="pending", handling="observed", settled=False, proof=proof)
+    status = "pending" if prevented else "unknown"
+    return _process(process, status=status, handling="unresolved", settled=False, proof=proof)
+
+
+def _process(process: Process, *, status: str, handling: str, settled: bool, proof: Proof) -> OpenEffect:
+    return OpenEffect(
+        id="",
+        route="process",
+        what=name_process(process),
+        status=status,
+        # Every process of the trial can write the workspace, and all footprints lie where the trial can write.
+        could_affect=("outcome",),
+        handling=handling,
+        settled=settled,
+        proof=proof,
+        events=process.events,
+    )
+
+
+def _frozen(situation: Situation) -> tuple[int, ...]:
+    snapshot = situation.at_endpoint.snapshot
+    return () if snapshot is None or snapshot.frozen_event is None else (snapshot.frozen_event,)
+
+
+def _snapshot(situation: Situation) -> tuple[int, ...]:
+    snapshot = situation.at_endpoint.snapshot
+    return () if snapshot is None else (snapshot.event,)
+
+
+def _contacts(situation: Situation) -> Iterator[OpenEffect]:
+    for contact in situation.contacts:
+        yield _contact(contact)
+
+
+def _contact(contact: OutsideContact) -> OpenEffect:
+    return OpenEffect(
+        id="",
+        route="service",
+        what=contact.what,
+        status="unknown",
+        could_affect=("outcome", "runs"),
+        handling="unresolved",
+        settled=False,
+        proof=Proof(),
+        events=contact.events,
+    )
+
+
+def _persistent_files(situation: Situation, *, final: bool) -> Iterator[OpenEffect]:
+    """Tell of changes that stay in the host's workspace, where another run can meet them."""
+    if not _stays(situation, final=final):
+        return
+    changed = [history for history in situation.facts.files if _persists(history)]
+    if changed:
+        names = ", ".join(show(history.path) for history in changed[:_NAMED])
+        more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
+        yield OpenEffect(
+            id="",
+            route="file",
+            what=f"changes that stay in the workspace: {names}{more}",
+            status="persistent",
+            could_affect=("runs",),
+            handling="unresolved",
+            settled=True,
+            proof=Proof(),
+            events=tuple(n for history in changed[:_NAMED] for n in history.events[-1:]),
+        )
+
+
+def _persists(history: FileHistory) -> bool:
+    return history.in_workspace and history.allowed and bool(history.changes) and history.net != "unchanged"
+
+
+def _stays(situation: Situation, *, final: bool) -> bool:
+    """Tell whether staged writes are applied: as it happened when that is known, else as the policy will have it."""
+    files, state = situation.policy.files, situation.facts.timeline.commit_state
+    if files.mode is FilesMode.DIRECT:
+        return True
+    if state is not None:
+        return state != "kept"
+    return files.commit is Commit.ALWAYS or (files.commit is Commit.FINAL and final)

@@ -1,0 +1,102 @@
+"""Scope. In: facts and policy; out: every violation, with what it rests on.
+
+The laws:
+
+1. It is decided on the history: an undone change and a blocked transmission both count.
+2. ``violated`` wins over gaps; ``clean`` needs every route that could hide a violation to be complete.
+3. Where ``files.write`` was not declared, writes outside the workspace are discarded and no violation.
+4. Private places, devices and descriptors that the trial was given never violate.
+5. A call that the box refuses to everybody (mount, bpf, keyctl, a raw socket) is recorded under ``effects.refusals``
+   and is no violation by itself: ordinary programs probe for such calls, nothing was sent, and no file was meant. Its
+   consequence, a transmission or a write, would be one.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+
+from policies.types import Policy
+from supervisor.events import ProcessKey
+from supervisor.evidence.facts import Change, Facts, FileHistory, Flow
+from supervisor.verdict.completion import Reason, Scope
+from supervisor.verdict.naming import name_process, show
+
+REFUSED = frozenset({errno.EPERM, errno.EACCES, errno.EROFS})
+"""An attempt that failed so was refused. Others (the name exists, or does not) asked for nothing that could happen."""
+
+_Found = tuple[str, str, ProcessKey | None, tuple[int, ...]]
+
+
+def judge_scope(facts: Facts, policy: Policy, *, sealed: bool) -> Scope:
+    """List the violations, and what keeps us from calling the trial clean."""
+    names: dict[ProcessKey | None, str] = {process.key: name_process(process) for process in facts.processes}
+    violations = tuple(
+        violation for found in (_files(facts, policy), _flows(facts), _contacts(facts)) for violation in found
+    )
+    named = tuple(
+        Reason(rule=rule, text=f"{text}, by {names.get(process, 'nobody known')}", events=events)
+        for rule, text, process, events in violations
+    )
+    gaps = tuple(_gaps(facts, sealed=sealed))
+    if named:
+        return Scope(verdict="violated", violations=named, reasons=gaps)
+    return Scope(verdict="unresolved" if gaps else "clean", violations=(), reasons=gaps or (_clean(facts),))
+
+
+def _files(facts: Facts, policy: Policy) -> Iterator[_Found]:
+    declared = policy.files.write is not None
+    for history in facts.files:
+        if history.allowed or history.private or not history.reachable or not (declared or history.in_workspace):
+            continue
+        if history.changes:
+            yield _write(history)
+        refused = [attempt for attempt in history.attempts if attempt.error in REFUSED]
+        if refused:
+            yield _refused(history, refused)
+
+
+def _write(history: FileHistory) -> _Found:
+    undone = "; it was put back" if history.restored else ""
+    what = ", ".join(dict.fromkeys(change.kind.value for change in history.changes))
+    text = f"{show(history.path)} was {what} outside the declared scope{undone}"
+    return "write-outside-scope", text, history.changes[0].process, history.events
+
+
+def _refused(history: FileHistory, attempts: list[Change]) -> _Found:
+    name = errno.errorcode.get(attempts[0].error or 0, "an error")
+    text = f"a write of {show(history.path)} outside the declared scope was refused ({name})"
+    return "refused-write", text, attempts[0].process, tuple(attempt.event for attempt in attempts)
+
+
+def _flows(facts: Facts) -> Iterator[_Found]:
+    for flow in facts.flows:
+        if flow.decision != "allowed":
+            rule = "blocked-datagram" if flow.protocol == "udp" else "blocked-connection"
+            yield rule, f"{flow.protocol} to {_address(flow)} was {flow.decision}", flow.process, flow.events
+
+
+def _address(flow: Flow) -> str:
+    host = flow.host or flow.ip or "an unknown address"
+    return f"[{host}]:{flow.port}" if ":" in host else f"{host}:{flow.port}"
+
+
+def _contacts(facts: Facts) -> Iterator[_Found]:
+    for contact in facts.contacts:
+        rule = "descriptor-outside" if contact.descriptor else "contact-outside"
+        failed = f" (failed: {errno.errorcode.get(contact.error, contact.error)})" if contact.error else ""
+        yield rule, f"{contact.what}, outside the box{failed}", contact.process, contact.events
+
+
+def _gaps(facts: Facts, *, sealed: bool) -> Iterator[Reason]:
+    if not sealed:
+        yield Reason(rule="unsealed-log", text="the log was never sealed: it may be cut or still change", events=())
+    for gap in facts.gaps:
+        if "scope" in gap.costs:
+            yield Reason(rule=gap.rule, text=f"{gap.route}: {gap.text}", events=gap.events)
+
+
+def _clean(facts: Facts) -> Reason:
+    numbers = facts.timeline.events
+    events = tuple(numbers[kind] for kind in ("trial.tested.opening", "trial.tested.closing") if kind in numbers)
+    return Reason(rule="nothing-outside", text="no write, transmission or contact outside the scope", events=events)
