@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 
 import pytest
-from completions import completion, file, open_effect, process
 
+from completions import completion, file, open_effect, process
 from supervisor.report.colour import print_coloured
 from supervisor.report.lines import plain
 from supervisor.report.summary import summary
