@@ -226,9 +226,10 @@ def _summary(outcome: Outcome) -> Iterable[str]:
 
 
 def _unmet(outcome: Outcome, request: RunRequest) -> Iterable[str]:
-    from supervisor.exit_code import unmet  # noqa: PLC0415
+    from supervisor.verdict.completion import unmet_requirements  # noqa: PLC0415
 
-    return [f"supervise: --require {word}: not met" for word in unmet(outcome.completion, request.require)]
+    unmet = unmet_requirements(outcome.completion, frozenset(request.require))
+    return [f"supervise: --require {word}: not met" for word in unmet]
 
 
 def _send_status(descriptor: int | None, record: dict[str, object]) -> None:

@@ -29,7 +29,7 @@ from supervisor.events import (
 )
 from supervisor.launch.stage import Stage
 from supervisor.launch.terminal import stop_ourselves
-from supervisor.request import Phase
+from supervisor.report.live import Phase
 from supervisor.signals import ENDING, FORWARDED, Signals
 from supervisor.trial import Trial, wait_until_empty
 
@@ -142,9 +142,7 @@ def follow(trial: Trial, stage: Stage, signals: Signals) -> None:
 def _record_endpoint(trial: Trial, *, ended: bool, alive: tuple[int, ...]) -> None:
     keys = trial.identify(alive)
     reason = "exit" if ended else "timeout"
-    trial.record(
-        lambda n, now: TrialEndpoint(n=n, time_ns=now, origin=Origin.SUPERVISOR, reason=reason, alive=keys)
-    )
+    trial.record(lambda n, now: TrialEndpoint(n=n, time_ns=now, origin=Origin.SUPERVISOR, reason=reason, alive=keys))
     trial.boundary()
 
 
@@ -158,7 +156,11 @@ def _capture(trial: Trial, stage: Stage, *, thaw: bool) -> None:
     captured = stage.snapshot(trial.prepared.request.policy.claim.footprint)
     trial.record(
         lambda n, now: TrialSnapshotted(
-            n=n, time_ns=now, origin=Origin.SUPERVISOR, digest=captured.digest, files=captured.files,
+            n=n,
+            time_ns=now,
+            origin=Origin.SUPERVISOR,
+            digest=captured.digest,
+            files=captured.files,
             size_bytes=captured.size_bytes,
         )  # fmt: skip
     )
@@ -196,9 +198,7 @@ def _settle(watch: Watch, stage: Stage, stop: StopRule, endpoint_ns: int) -> Non
         finally:
             os.close(launcher)
     keys = trial.identify(trial.box.members())
-    trial.record(
-        lambda n, now: TrialSettled(n=n, time_ns=now, origin=Origin.SUPERVISOR, emptied=not keys, alive=keys)
-    )
+    trial.record(lambda n, now: TrialSettled(n=n, time_ns=now, origin=Origin.SUPERVISOR, emptied=not keys, alive=keys))
     trial.tell(Phase.SETTLED)
 
 
@@ -210,16 +210,12 @@ def _teller(trial: Trial, last_s: float) -> Callable[[], None]:
 def _finish(watch: Watch) -> None:
     """End what is alive, let the box test itself once more, and wait for the kernel's word that it is empty."""
     trial = watch.trial
-    trial.consumer.flush()
-    trial.tape.copy(on=True)
     members = trial.box.members()
     if members:
         keys = trial.identify(members)
         trial.box.kill_members()
         why = "stopped" if watch.stopping else _why(trial.prepared.request.policy.stop)
-        trial.record(
-            lambda n, now: TrialKilled(n=n, time_ns=now, origin=Origin.SUPERVISOR, why=why, killed=keys)
-        )
+        trial.record(lambda n, now: TrialKilled(n=n, time_ns=now, origin=Origin.SUPERVISOR, why=why, killed=keys))
     trial.brake.release(_BOUNDARY)
     left = wait_until_empty(trial)
     trial.record(lambda n, now: TrialEmptied(n=n, time_ns=now, origin=Origin.SUPERVISOR, pids_left=left))
@@ -228,7 +224,6 @@ def _finish(watch: Watch) -> None:
         trial.prepared.terminal.close()
     trial.boundary()
     trial.test("closing", trial.init)
-    trial.tape.copy(on=False)
 
 
 def _why(stop: StopRule) -> str:

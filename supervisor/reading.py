@@ -22,7 +22,7 @@ from supervisor.report import why
 from supervisor.report.events_json import to_lines
 from supervisor.report.lines import Line
 from supervisor.report.listing import ListedRun, RunState
-from supervisor.verdict.completion import Completion, from_json
+from supervisor.verdict.completion import Completion, from_json, to_json, without_seal
 
 _CHUNK_BYTES = 1 << 16
 
@@ -34,7 +34,7 @@ class Reading:
     Attributes:
         run: id.
         directory: of the run.
-        completion: None when the run was never sealed: what may lie there concludes nothing.
+        completion: None when there is none. Of a run that was never sealed, the one with nothing resolved.
         problem: why the log does not vouch for it, or None when it does.
         unsealed: the run was never sealed.
     """
@@ -46,14 +46,16 @@ class Reading:
     unsealed: bool = False
 
     def completion_bytes(self) -> bytes:
-        """Give completion.json as it was written.
+        """Give completion.json as it was written; of a run that was never sealed, with nothing resolved.
 
         Raises:
-            LogUnreadableError: the run was never judged.
+            LogError: there is none, or the log does not vouch for it: whoever reads JSON reads no warning beside it.
         """
-        if self.completion is None:
-            message = f"expected a completion argument, got none: {self.problem}"
-            raise LogUnreadableError(message, place=self.run, hint=f"supervise events {self.run} shows what was logged")
+        if self.completion is not None and self.unsealed:
+            return to_json(self.completion)
+        if self.completion is None or self.problem is not None:
+            message = f"expected a completion argument that the log vouches for, got: {self.problem}"
+            raise LogError(message, place=self.run, hint=f"supervise events {self.run} shows what was logged")
         return (self.directory / "completion.json").read_bytes()
 
 
@@ -66,12 +68,14 @@ def read_run(run: RunDir) -> Reading:
     """Read what was concluded about a run, and verify its log.
 
     Raises:
-        LogUnreadableError: completion.json is there, but is no completion argument.
+        LogUnreadableError: the log vouches for a completion.json that is no completion argument.
     """
     try:
         verify_run(run)
     except LogUnsealedError as err:
-        return Reading(run=run.id, directory=run.path, completion=None, problem=str(err), unsealed=True)
+        found = _completion_if_any(run)
+        shown = None if found is None else without_seal(found)
+        return Reading(run=run.id, directory=run.path, completion=shown, problem=str(err), unsealed=True)
     except LogError as err:
         return Reading(run=run.id, directory=run.path, completion=_completion_if_any(run), problem=str(err))
     return Reading(run=run.id, directory=run.path, completion=read_completion(run))

@@ -41,7 +41,9 @@ class Signals:
                 self._kept[number] = signal.signal(number, _note)
         return self
 
-    def __exit__(self, _kind: type[BaseException] | None, _err: BaseException | None, _tb: TracebackType | None) -> None:
+    def __exit__(
+        self, _kind: type[BaseException] | None, _err: BaseException | None, _tb: TracebackType | None
+    ) -> None:
         """Put everything back."""
         for number, handler in self._kept.items():
             signal.signal(number, handler)  # type: ignore[arg-type]  # what signal.signal itself gave

@@ -9,6 +9,7 @@ Laws:
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -17,7 +18,6 @@ from pathlib import Path
 from probes.kernel import pins
 from probes.kernel.consumer import Consumer
 from probes.kernel.decode import decode_slab
-from probes.kernel.ring import count_records
 from probes.kernel.witness import KernelWitness, Loss
 from supervisor import clock
 from supervisor.canary import judge_canary
@@ -39,34 +39,36 @@ from supervisor.launch.leftovers import clean_cgroup, clean_run, sweep
 from supervisor.launch.owner import Owner
 from supervisor.log.writer import LogWriter
 from supervisor.preparing import Prepared
-from supervisor.request import Phase, Progress
+from supervisor.report.live import Phase, Progress
 
 _EMPTY_S = 5.0
+_KEPT_BYTES = 2 << 20
 
 
 class Tape:
-    """Where the consumer puts its slabs: the log, and until the release also a copy, to judge the opening canary."""
+    """Where the consumer puts its slabs: the log, and a copy of the latest ones, in which the canaries are found.
+
+    The opening canary is all that has happened so far; the acts of the closing one are the last that anybody does.
+    """
 
     def __init__(self, log: LogWriter) -> None:
-        """Begin with a copy."""
+        """Begin with nothing."""
         self._log = log
-        self._copies: list[tuple[bytes, int]] | None = []
+        self._latest: deque[tuple[bytes, int]] = deque()
+        self._size_bytes = 0
 
     def take(self, slab: memoryview, count: int) -> None:
         """Append one slab."""
         copy = bytes(slab)
-        first = self._log.append_kernel(copy, count)
-        if self._copies is not None:
-            self._copies.append((copy, first))
+        self._latest.append((copy, self._log.append_kernel(copy, count)))
+        self._size_bytes += len(copy)
+        while self._size_bytes > _KEPT_BYTES and len(self._latest) > 1:
+            self._size_bytes -= len(self._latest.popleft()[0])
 
-    def events(self) -> Iterator[Event]:
-        """Decode what was copied."""
-        for slab, first in self._copies or ():
+    def latest(self) -> Iterator[Event]:
+        """Decode the latest events."""
+        for slab, first in self._latest:
             yield from decode_slab(slab, first, os.uname().machine)
-
-    def copy(self, *, on: bool) -> None:
-        """Begin a new copy, or stop copying."""
-        self._copies = [] if on else None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -121,11 +123,15 @@ class Trial:
         self.consumer.flush()
         canary = self.prepared.canary
         tested = judge_canary(
-            self.tape.events(), actor, canary, marker_on_host=os.path.lexists(os.fsdecode(canary.marker))
+            self.tape.latest(), actor, canary, marker_on_host=os.path.lexists(os.fsdecode(canary.marker))
         )
         self.record(
             lambda n, now: TrialTested(
-                n=n, time_ns=now, origin=Origin.SUPERVISOR, canary=which, findings=tested.findings,
+                n=n,
+                time_ns=now,
+                origin=Origin.SUPERVISOR,
+                canary=which,
+                findings=tested.findings,
                 witnessed=tested.witnessed,
             )  # fmt: skip
         )
@@ -140,11 +146,8 @@ class Trial:
         findings = self.test("opening", self.main)
         if findings:
             raise LaunchError("; ".join(findings), step="test the box", hint="`supervise doctor` says what is missing")
-        self.tape.copy(on=False)
         self.released_ns = clock.boottime_ns()
-        self.record(
-            lambda n, now: TrialReleased(n=n, time_ns=now, origin=Origin.SUPERVISOR, process=self.main)
-        )
+        self.record(lambda n, now: TrialReleased(n=n, time_ns=now, origin=Origin.SUPERVISOR, process=self.main))
         self.box.release()
         self.tell(Phase.RELEASED)
 
@@ -159,10 +162,12 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
     """
     root = find_root()
     sweep(prepared.home, root)
-    pins_of = prepared.run
+    run = prepared.run
     with ExitStack() as stack:
-        stack.callback(pins_of.close)
-        stack.callback(clean_run, pins_of)
+        stack.callback(run.close)
+        stack.callback(clean_run, run)
+        for directory in (run.box, run.outside):
+            directory.mkdir(mode=0o700)
         cgroup = Cgroup.create(root, prepared.run.id, owner=Owner.current())
         # The witness is closed after the cgroup is gone: that is how the last trial is known.
         closing = stack.enter_context(ExitStack())
@@ -186,8 +191,14 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         helpers = tuple(witness.identify(pid) for pid in box.helper_pids)
         trial.record(
             lambda n, now: TrialHeld(
-                n=n, time_ns=now, origin=Origin.SUPERVISOR, process=main, init=init, helpers=helpers,
-                cgroup=cgroup.id, realtime_offset_ns=clock.realtime_offset_ns(),
+                n=n,
+                time_ns=now,
+                origin=Origin.SUPERVISOR,
+                process=main,
+                init=init,
+                helpers=helpers,
+                cgroup=cgroup.id,
+                realtime_offset_ns=clock.realtime_offset_ns(),
             )  # fmt: skip
         )
         consumer.start()
@@ -199,8 +210,13 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
 def _record_loss(log: LogWriter, loss: Loss) -> None:
     log.record(
         lambda n: EventsLost(
-            n=n, time_ns=clock.boottime_ns(), origin=Origin.SUPERVISOR, count=loss.count, hook=loss.hook,
-            first_ns=loss.first_ns, last_ns=loss.last_ns,
+            n=n,
+            time_ns=clock.boottime_ns(),
+            origin=Origin.SUPERVISOR,
+            count=loss.count,
+            hook=loss.hook,
+            first_ns=loss.first_ns,
+            last_ns=loss.last_ns,
         )  # fmt: skip
     )
 
@@ -228,6 +244,3 @@ def wait_until_empty(trial: Trial) -> int:
         trial.cgroup.kill()
         trial.cgroup.wait_empty(_EMPTY_S)
     return len(trial.cgroup.pids())
-
-
-__all__ = ["Tape", "Trial", "count_records", "hold_trial", "wait_until_empty"]

@@ -56,11 +56,15 @@ def file(path: str, **changes: Any) -> dict[str, Any]:  # noqa: ANN401  (fields 
         "net": "modified",
         "restored": False,
         "history": ["modified"],
+        "history_total": 1,
         "in_scope": True,
         "allowed": True,
+        "private": False,
+        "reachable": True,
         "writers": [],
         "before": None,
         "after": None,
+        "attempts": [],
         "events": [41],
     }
     return entry | changes

@@ -73,10 +73,12 @@ class Consumer:
         self._thread.start()
 
     def stop(self) -> Counters:
-        """Drain what is left, tell the last losses and end; raises what ``take`` raised."""
+        """Drain what is left, tell the last losses and end; raises what ``take`` raised. Twice is once."""
         self._ending.set()
         self._thread.join()
-        os.close(self.failed)
+        if self.failed >= 0:
+            os.close(self.failed)
+            self.failed = -1
         if self.error is not None:
             raise self.error
         self.flush()

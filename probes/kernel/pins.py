@@ -186,7 +186,8 @@ def _collect(parent: Path) -> None:
         for directory in base.glob("supervise-*"):
             if _forget_dead(directory, live) == 0:
                 remove(directory)
-    if OWN_BPFFS in bases and not any(OWN_BPFFS.iterdir()):
+    # A bpffs of its own accord holds two iterators (maps.debug, progs.debug).
+    if OWN_BPFFS in bases and not any(OWN_BPFFS.glob("supervise-*")):
         libc.umount2(os.fsencode(OWN_BPFFS))
         OWN_BPFFS.rmdir()
     elif not bases and OWN_BPFFS.is_dir():

@@ -131,8 +131,6 @@ def aliases(device: bytes, place: bytes, mounts: Iterable[HostMount]) -> tuple[b
     return tuple(dict.fromkeys(found))
 
 
-
-
 def mounts_below(path: Path, mountinfo: bytes | None = None) -> tuple[bytes, ...]:
     """List the mount points at or below `path` in our mount namespace, the last mounted first.
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 _HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _PLAIN = re.compile(r"[ -\[\]-~]*")
+_PLAIN_SENTENCE = re.compile(r"[ -~]*")
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
 
 
@@ -23,6 +24,13 @@ def safe(text: str | bytes) -> str:
     if _PLAIN.fullmatch(decoded):  # nearly everything, and without a look at each character
         return decoded
     return "".join(_escape(character) for character in decoded)
+
+
+def harmless(text: str) -> str:
+    r"""Escape like `safe`, but leave backslashes: for sentences of ours, in which names were made visible before."""
+    if _PLAIN_SENTENCE.fullmatch(text):
+        return text
+    return "".join(character if character == "\\" else _escape(character) for character in text)
 
 
 def safe_command(argv: Sequence[str | bytes]) -> str:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from supervisor.report.live import count
-from supervisor.report.safe import safe, shorten
+from supervisor.report.safe import harmless, shorten
 from supervisor.report.words import cited
-
-if TYPE_CHECKING:
-    from supervisor.verdict.completion import Completion
+from supervisor.verdict.completion import Completion
 
 WIDTH = 160
 """How long the sentence of a reason may be."""
@@ -30,17 +27,17 @@ def _against(completion: Completion) -> Iterator[str]:
     found = (
         ("finality", completion.finality.verdict == "final", completion.finality.reasons),
         ("separation", completion.separation.verdict == "separate", completion.separation.reasons),
-        ("scope", completion.scope.verdict == "clean", completion.scope.violations),
+        ("scope", completion.scope.verdict == "clean", completion.scope.violations or completion.scope.reasons),
     )
     for name, good, reasons in found:
         if not good and reasons:
             first = reasons[0]
-            yield f"supervise: {name}: {shorten(safe(first.text), WIDTH)}{cited(first.events).text}"
+            yield f"supervise: {name}: {shorten(harmless(first.text), WIDTH)}{cited(first.events).text}"
 
 
 def _counts(completion: Completion) -> str:
     effects, log = completion.effects, completion.log
-    changed = sum(1 for file in effects.files if file.history)
+    changed = sum(1 for file in effects.files if file.history and not file.private)
     parts = [
         count(len(effects.processes), "process", "processes"),
         count(changed, "changed file"),

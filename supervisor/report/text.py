@@ -9,15 +9,13 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from supervisor.report.lines import Line, Span, Tone, line, plain, verdict_span
 from supervisor.report.live import count
-from supervisor.report.safe import safe, shorten
-from supervisor.report.words import address, cited, command_of, path_of, process_names
-
-if TYPE_CHECKING:
-    from supervisor.verdict.completion import Completion
+from supervisor.report.safe import harmless, safe, shorten
+from supervisor.report.words import address, cited, command_of, name_of, path_of
+from supervisor.verdict.completion import Completion, FileSeen
 
 T = TypeVar("T")
 
@@ -50,7 +48,7 @@ def report_lines(completion: Completion | None, *, run: str, problem: str | None
         return
     yield from _verdicts(completion, trusted=problem is None)
     yield from _what_was_run(completion)
-    for section in (_why, _violations, _open_effects, _files, _network, _credentials, _processes, _gaps):
+    for section in _SECTIONS:
         yield from section(completion)
     yield from _log(completion, problem)
 
@@ -117,18 +115,20 @@ def _section(title: str, found: Sequence[T], show: Callable[[T], Line], hidden: 
 
 
 def _why(completion: Completion) -> Iterator[Line]:
-    reasons = [("finality", reason) for reason in completion.finality.reasons]
-    reasons += [("separation", reason) for reason in completion.separation.reasons]
-    yield from _section(
-        "why", reasons, lambda entry: line(f"  {entry[0]}: {safe(entry[1].text)}", cited(entry[1].events))
-    )
+    told = [("finality", reason.text, reason.events) for reason in completion.finality.reasons]
+    told += [("separation", reason.text, reason.events) for reason in completion.separation.reasons]
+    told += [
+        ("separation", f"open {route.route}: {route.text}", route.events) for route in completion.separation.routes
+    ]
+    told += [("scope", reason.text, reason.events) for reason in completion.scope.reasons]
+    yield from _section("why", told, lambda entry: line(f"  {entry[0]}: {harmless(entry[1])}", cited(entry[2])))
 
 
 def _violations(completion: Completion) -> Iterator[Line]:
     yield from _section(
         "violations",
         completion.scope.violations,
-        lambda found: line("  ", Span(found.rule, Tone.BAD), f": {safe(found.text)}", cited(found.events)),
+        lambda found: line("  ", Span(found.rule, Tone.BAD), f": {harmless(found.text)}", cited(found.events)),
     )
 
 
@@ -137,7 +137,8 @@ def _open_effects(completion: Completion) -> Iterator[Line]:
         "open effects",
         completion.open_effects,
         lambda effect: line(
-            f"  {effect.id} {effect.route}: {shorten(safe(effect.what), WIDTH)}: {effect.status}, {effect.handling}",
+            f"  {effect.id} {effect.route}: {shorten(harmless(effect.what), WIDTH)}",
+            f": {effect.status}, {effect.handling}",
             f", could affect {' and '.join(effect.could_affect)}" if effect.could_affect else "",
             cited(effect.events),
         ),
@@ -145,19 +146,19 @@ def _open_effects(completion: Completion) -> Iterator[Line]:
 
 
 def _files(completion: Completion) -> Iterator[Line]:
-    """Files that changed, or changed and were put back; those that the policy does not allow first."""
-    files = sorted(
-        (file for file in completion.effects.files if file.history), key=lambda file: (file.allowed, not file.in_scope)
-    )
-    yield from _section(
-        "files",
-        files,
-        lambda file: line(
-            f"  {file.net or 'unknown'}: {shorten(safe(path_of(file)), WIDTH)}",
-            ", changed and put back" if file.restored else "",
-            "" if file.allowed else Span(" not allowed", Tone.BAD),
-            cited(file.events),
-        ),
+    """Files that changed or should have; first what is not allowed, then the claim's, last private places."""
+    files = [file for file in completion.effects.files if file.history or file.attempts]
+    files.sort(key=lambda file: (file.allowed, file.private, not file.in_scope))
+    yield from _section("files", files, _file)
+
+
+def _file(file: FileSeen) -> Line:
+    what = (file.net or "end not known") if file.history else "refused"
+    return line(
+        f"  {what}: {shorten(safe(path_of(file)), WIDTH)}",
+        ", changed and put back" if file.restored else "",
+        "" if file.allowed else Span(", not allowed", Tone.BAD),
+        cited(file.events),
     )
 
 
@@ -181,15 +182,30 @@ def _credentials(completion: Completion) -> Iterator[Line]:
     )
 
 
+def _contacts(completion: Completion) -> Iterator[Line]:
+    yield from _section(
+        "contacts outside the box",
+        completion.effects.contacts,
+        lambda contact: line(f"  {harmless(contact.what)}", cited(contact.events)),
+    )
+
+
+def _refusals(completion: Completion) -> Iterator[Line]:
+    yield from _section(
+        "calls that the box refuses",
+        completion.effects.refusals,
+        lambda refusal: line(f"  {harmless(refusal.what)}, {count(refusal.count, 'time')}", cited(refusal.events)),
+    )
+
+
 def _processes(completion: Completion) -> Iterator[Line]:
     """Every process that outlived the endpoint, then the others in the order of their start."""
     processes = sorted(completion.effects.processes, key=lambda process: not process.outlived)
-    names = process_names(processes[:LIMIT])
     yield from _section(
         "processes",
         processes,
         lambda process: line(
-            f"  {process.id}  {shorten(names[process.id], WIDTH)}",
+            f"  {process.id}  {shorten(name_of(process), WIDTH)}",
             Span(", outlived the endpoint", Tone.OPEN) if process.outlived else "",
         ),
     )
@@ -201,7 +217,7 @@ def _gaps(completion: Completion) -> Iterator[Line]:
     yield from _section(
         "gaps in the evidence",
         gaps,
-        lambda entry: line(f"  {entry[0]}: {safe(entry[1].text)}", cited(entry[1].events)),
+        lambda entry: line(f"  {entry[0]}: {harmless(entry[1].text)}", cited(entry[1].events)),
     )
     if unseen:
         yield line()
@@ -214,3 +230,17 @@ def _log(completion: Completion, problem: str | None) -> Iterable[Line]:
     lost = f", {log.lost:,} LOST" if log.lost else ", none lost"
     text = f"log: {count(log.events, 'event')}{lost}, {count(log.frames, 'frame')}, {state}, {log.root}"
     return (line(), line(Span(text, Tone.FAINT)))
+
+
+_SECTIONS = (
+    _why,
+    _violations,
+    _open_effects,
+    _files,
+    _network,
+    _credentials,
+    _contacts,
+    _refusals,
+    _processes,
+    _gaps,
+)

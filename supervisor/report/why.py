@@ -10,17 +10,14 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from supervisor.errors import UsageError
 from supervisor.events import Event
 from supervisor.report.events_json import to_line
 from supervisor.report.lines import Line, Span, Tone, line, verdict_span
-from supervisor.report.safe import safe, safe_command
-from supervisor.report.words import address, argv_of, cited, path_of
-
-if TYPE_CHECKING:
-    from supervisor.verdict.completion import Completion, File, OpenEffect, Process, Reason
+from supervisor.report.safe import harmless, safe
+from supervisor.report.words import address, cited, name_of, path_of
+from supervisor.verdict.completion import Completion, FileSeen, FlowSeen, OpenEffect, ProcessSeen, Reason
 
 LIMIT = 200
 """How many events are printed."""
@@ -111,43 +108,44 @@ def _verdict(completion: Completion, name: str) -> Answer:
     verdict, reasons = {
         "finality": (completion.finality.verdict, completion.finality.reasons),
         "separation": (completion.separation.verdict, completion.separation.reasons),
-        "scope": (completion.scope.verdict, completion.scope.violations),
+        "scope": (completion.scope.verdict, (*completion.scope.violations, *completion.scope.reasons)),
     }[name]
     head = line(f"{name}: ", verdict_span(verdict))
     return Answer(lines=(head, *map(_reason_line, reasons)), numbers=_numbers(reasons))
 
 
 def _reason_line(reason: Reason) -> Line:
-    return line(f"  {reason.rule}: {safe(reason.text)}", cited(reason.events))
+    return line(f"  {reason.rule}: {harmless(reason.text)}", cited(reason.events))
 
 
 def _open_effect(effect: OpenEffect) -> Answer:
     proof = effect.proof
+    cited_by_it = {*effect.events, *proof.prevented, *proof.checked}
     lines = (
-        line(f"{effect.id}: {effect.route}: {safe(effect.what)}"),
+        line(f"{effect.id}: {effect.route}: {harmless(effect.what)}"),
         line(f"  {effect.status}, {effect.handling}, {'settled' if effect.settled else 'not settled'}"),
         line(f"  could affect: {', '.join(effect.could_affect) or 'nothing'}"),
-        line(f"  prevented by: {_listed(proof.prevented)}"),
-        line(f"  checked by: {_listed(proof.checked)}"),
+        line("  prevented by:", cited(proof.prevented) if proof.prevented else " nothing"),
+        line("  checked by:", cited(proof.checked) if proof.checked else " nothing"),
         line(f"  which supports: {_listed(proof.supports)}"),
     )
-    return Answer(lines=lines, numbers=_numbers([effect]))
+    return Answer(lines=lines, numbers=frozenset(cited_by_it))
 
 
-def _process(process: Process) -> Answer:
+def _process(process: ProcessSeen) -> Answer:
     facts = [f"pid {process.pid} in the trial", f"made by {process.parent}" if process.parent else "CMD itself"]
     facts += ["alive at the endpoint"] if process.alive_at_endpoint else []
     facts += ["ran after it"] if process.outlived else []
-    head = line(f"{process.id}: {safe_command(argv_of(process))}")
+    head = line(f"{process.id}: {name_of(process)}")
     return Answer(lines=(head, line(f"  {', '.join(facts)}")), process=process.id)
 
 
-def _files(completion: Completion, path: str) -> Sequence[File]:
+def _files(completion: Completion, path: str) -> Sequence[FileSeen]:
     wanted = {path, path.encode(errors="surrogateescape")}
     return [file for file in completion.effects.files if path_of(file) in wanted or safe(path_of(file)) == path]
 
 
-def _file_line(file: File) -> Line:
+def _file_line(file: FileSeen) -> Line:
     history = ", ".join(file.history) or "not changed"
     where = f"{'in' if file.in_scope else 'not in'} the claim's scope, {'' if file.allowed else 'not '}allowed"
     put_back = ", put back" if file.restored else ""
@@ -164,8 +162,8 @@ def _address(completion: Completion, reference: str) -> Answer:
     return Answer(lines=tuple(lines), numbers=_numbers(flows))
 
 
-def _numbers(things: Iterable[Reason | File | OpenEffect | object]) -> frozenset[int]:
-    return frozenset(number for thing in things for number in getattr(thing, "events", ()))
+def _numbers(things: Iterable[Reason | FileSeen | FlowSeen | OpenEffect]) -> frozenset[int]:
+    return frozenset(number for thing in things for number in thing.events)
 
 
 def _listed(words: Sequence[object]) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+
+from msgspec import UnsetType
 
 from supervisor.report.lines import Span, Tone
 from supervisor.report.safe import safe, safe_command
-
-if TYPE_CHECKING:
-    from supervisor.verdict.completion import Completion, File, Process
+from supervisor.verdict.completion import Completion, FileSeen, ProcessSeen
 
 CITED = 6
 """How many event numbers are written after one sentence."""
@@ -26,27 +25,29 @@ def cited(events: Sequence[int | str]) -> Span:
 
 def command_of(completion: Completion) -> str:
     """Give CMD as a shell would need it, harmlessly."""
-    return safe_command(completion.command)
+    return safe_command(_words(completion.command, completion.command_b64))
 
 
-def argv_of(process: Process) -> list[str | bytes]:
-    """Give the argument list of a process, as bytes where it is no text."""
-    if process.argv_b64 is not None:
-        return [b64decode(word) for word in process.argv_b64]
-    return list(process.argv or ())
+def name_of(process: ProcessSeen) -> str:
+    """Give the command line of a process, harmlessly; the end of one that the witness could not keep is marked."""
+    words = safe_command(_words(process.argv, process.argv_b64))
+    return f"{words} …" if process.argv_truncated else words
 
 
-def process_names(processes: Iterable[Process]) -> dict[str, str]:
-    """Give the command line of each process by its id, harmlessly."""
-    return {process.id: safe_command(argv_of(process)) for process in processes}
-
-
-def path_of(file: File) -> str | bytes:
+def path_of(file: FileSeen) -> str | bytes:
     """Give the path of a file entry, as bytes where it is no text."""
-    return file.path if file.path is not None else b64decode(file.path_b64 or "")
+    if not isinstance(file.path, UnsetType):
+        return file.path
+    return b"" if isinstance(file.path_b64, UnsetType) else b64decode(file.path_b64)
 
 
 def address(host: str | None, ip: str | None, port: int | None) -> str:
     """Write where a flow went: ``example.com (203.0.113.7) port 443``."""
     where = f"{safe(host)} ({ip})" if host and ip else host or ip or "unknown address"
     return where if port is None else f"{where} port {port}"
+
+
+def _words(words: tuple[str, ...] | UnsetType, raw: tuple[str, ...] | UnsetType) -> list[str | bytes]:
+    if not isinstance(words, UnsetType):
+        return list(words)
+    return [] if isinstance(raw, UnsetType) else [b64decode(word) for word in raw]

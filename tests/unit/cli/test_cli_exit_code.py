@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from completions import completion
-from supervisor.exit_code import exit_code, unmet
+from supervisor.exit_code import exit_code
 from supervisor.request import Requirement
 
 ALL = frozenset(Requirement)
@@ -38,9 +38,3 @@ def test_a_requirement_changes_only_a_zero() -> None:
     assert exit_code(completion(**BAD), ALL) == 120
     assert exit_code(completion(**BAD, endpoint={"exit_code": 3}), ALL) == 3
     assert exit_code(completion(), ALL) == 0
-
-
-def test_the_unmet_requirements_are_those_asked_for() -> None:
-    """In the order of the report."""
-    assert unmet(completion(**BAD), ALL) == (Requirement.FINAL, Requirement.CLEAN)
-    assert unmet(completion(**BAD), {Requirement.SEPARATE}) == ()

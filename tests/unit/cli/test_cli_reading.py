@@ -76,16 +76,22 @@ def test_a_sealed_run_is_listed_shown_and_verified(home: Home, capfd: pytest.Cap
 
 
 def test_a_run_whose_supervisor_died_is_unsealed_and_never_final(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
-    """It is listed as such, has no verdict in text or JSON, and does not verify; its events are still there."""
+    """It is listed as such, nothing of it is resolved in text or JSON, it does not verify; its events are there."""
     run = make_run(home, sealed=False)
     run.completion.write_text(json.dumps(GOOD))
     main(["ls"])
     assert "unsealed" in capfd.readouterr().out
     assert main(["show", "last"]) == 0
     assert "final\n" not in capfd.readouterr().out
+    assert main(["show", "last", "--format", "json"]) == 0
+    shown = json.loads(capfd.readouterr().out)
+    assert {shown[name]["verdict"] for name in ("finality", "separation", "scope")} == {"unresolved"}
+    assert main(["verify", "last"]) == 1
+    run.completion.unlink()
+    assert main(["show", "last"]) == 0
+    assert capfd.readouterr().out.count("unresolved") == 3
     assert main(["show", "last", "--format", "json"]) == 125
     assert capfd.readouterr().out == ""
-    assert main(["verify", "last"]) == 1
     assert main(["events", "last"]) == 0
     assert len(capfd.readouterr().out.splitlines()) == 3
 
@@ -98,6 +104,8 @@ def test_an_altered_verdict_is_shown_as_unverified_and_fails(home: Home, capfd: 
     told = capfd.readouterr()
     assert told.out.startswith("unverified  ")
     assert "does not verify" in told.err
+    assert main(["show", "last", "--format", "json"]) == 125
+    assert capfd.readouterr().out == ""
     assert main(["verify", "last"]) == 1
 
 

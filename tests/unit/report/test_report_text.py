@@ -71,9 +71,37 @@ def test_what_is_left_out_is_counted() -> None:
 def test_files_that_are_not_allowed_come_first() -> None:
     """Among many changed files the violation is not left out."""
     files = [file(f"f{n}") for n in range(50)] + [file("draft.md", allowed=False, restored=True, net="unchanged")]
-    text = render_text(completion(effects={"files": [*files, file("read-only", history=[])]}))
+    text = render_text(completion(effects={"files": [*files, file("read-only", history=[], history_total=0)]}))
     first = text[text.index("files (51)") :].splitlines()[1]
-    assert first == "  unchanged: draft.md, changed and put back not allowed [41]"
+    assert first == "  unchanged: draft.md, changed and put back, not allowed [41]"
+
+
+def test_what_is_no_change_but_evidence_is_told() -> None:
+    """A refused write, a contact outside the box, a refused call, and a private place after all others."""
+    attempt = {"kind": "modified", "errno": 13, "process": None, "event": 5}
+    effects = {
+        "files": [file("/tmp/t", private=True), file("/etc/passwd", history=[], attempts=[attempt], events=[5])],
+        "contacts": [{"what": "unix socket /x", "descriptor": False, "errno": None, "process": None, "events": [6]}],
+        "refusals": [{"what": "mount", "errno": 1, "count": 2, "process": None, "events": [7]}],
+    }
+    text = render_text(completion(effects=effects))
+    assert text[text.index("files (2)") :].splitlines()[1:3] == [
+        "  refused: /etc/passwd [5]",
+        "  modified: /tmp/t [41]",
+    ]
+    assert "  unix socket /x [6]" in text
+    assert "  mount, 2 times [7]" in text
+
+
+def test_names_that_are_no_text_are_shown_by_their_bytes() -> None:
+    """Base64 is for machines."""
+    odd = file("x", path_b64="/2JhZA==")
+    del odd["path"]
+    argv = process(1, argv_b64=["L2Jpbi9l", "/w=="], argv_truncated=True)
+    del argv["argv"]
+    text = render_text(completion(effects={"files": [odd], "processes": [argv]}))
+    assert "modified: \\xffbad [41]" in text
+    assert "1@1000  /bin/e '\\xff' …" in text
 
 
 def test_open_effects_gaps_and_unwitnessed_routes_are_told() -> None:
@@ -85,6 +113,12 @@ def test_open_effects_gaps_and_unwitnessed_routes_are_told() -> None:
     assert "o1 process: sleep 300 (pid 12): pending, observed, could affect outcome [88]" in text
     assert "file: 3 events lost [7]" in text
     assert "witnessed by nobody: gpu memory" in text
+
+
+def test_names_that_were_made_visible_before_are_not_escaped_twice() -> None:
+    """Sentences of the verdicts already show names harmlessly; a name itself is escaped once."""
+    reasons = [{"rule": "r", "text": r"a\x1bb\n was written" + "\x1b", "events": []}]
+    assert r"finality: a\x1bb\n was written\x1b" in render_text(completion(finality={"reasons": reasons}))
 
 
 def hostile_completion() -> str:
