@@ -43,6 +43,7 @@ SYSTEM_MODULES = frozenset({"os", "socket", "subprocess", "ctypes", "time", "ran
 SYSTEM_ACCESS = {
     "supervisor.clock": "the trusted clocks",
     "supervisor.preparing": "fixes who runs, where and under which id: users, groups, environment, randomness",
+    "supervisor.concluding": "names paths in bytes and asks for the architecture",
     "supervisor.following": "polls the descriptors that a trial's end is seen by",
     "supervisor.trial": "holds the descriptors of one trial",
     "supervisor.signals": "waits for the signals that the supervisor gets",
