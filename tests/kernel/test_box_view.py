@@ -57,7 +57,7 @@ def test_writes_to_the_workspace_are_staged(lab: BoxLab) -> None:
     (lab.workspace / "kept").write_text("old")
     lab.workspace.chmod(0o2750)
     os.setxattr(lab.workspace, "user.mark", b"x")
-    lab.run("sh", "-c", "echo new > kept; mkdir d; mv d e; test \"$(stat -c %a .)\" = 2750").text  # noqa: B018 - asserts no error
+    lab.run("sh", "-c", 'echo new > kept; mkdir d; mv d e; test "$(stat -c %a .)" = 2750').text  # noqa: B018 - asserts no error
     assert (lab.workspace / "kept").read_text() == "old"
     assert (lab.upper / "kept").read_text() == "new\n"
     assert (lab.upper / "e").is_dir()
@@ -72,7 +72,9 @@ def test_writes_in_place_reach_the_host(lab: BoxLab) -> None:
 
 def test_writes_elsewhere_work_and_are_discarded(lab: BoxLab) -> None:
     """A new file in /var and a changed one in /etc exist inside only; the run keeps them apart."""
-    text = lab.run("sh", "-c", f"echo x > /var/lib/boxtest-{os.getpid()}; echo y >> /etc/passwd; tail -n1 /etc/passwd").text
+    text = lab.run(
+        "sh", "-c", f"echo x > /var/lib/boxtest-{os.getpid()}; echo y >> /etc/passwd; tail -n1 /etc/passwd"
+    ).text
     assert text == "y\n"
     assert not Path(f"/var/lib/boxtest-{os.getpid()}").exists()
     assert not Path("/etc/passwd").read_text().endswith("y\n")
@@ -82,7 +84,9 @@ def test_writes_elsewhere_work_and_are_discarded(lab: BoxLab) -> None:
 def test_private_places_are_empty_and_writable(lab: BoxLab) -> None:
     """/tmp, /run and /dev/shm are the trial's own."""
     with tempfile.NamedTemporaryFile(dir="/tmp"), tempfile.NamedTemporaryFile(dir="/dev/shm"):
-        text = lab.run("sh", "-c", "ls -A /tmp /dev/shm; ls /run; echo x > /tmp/x; echo x > /dev/shm/x; echo x >/run/x").text
+        text = lab.run(
+            "sh", "-c", "ls -A /tmp /dev/shm; ls /run; echo x > /tmp/x; echo x > /dev/shm/x; echo x >/run/x"
+        ).text
     assert text == "/dev/shm:\n\n/tmp:\nlock\nuser\n"
 
 

@@ -24,7 +24,7 @@ def state(content: str = "x", *, mode: int = 0o644, kind: ev.Kind = ev.Kind.FILE
     return FileState(kind=kind, digest=digest, mode=mode, uid=0, gid=0, size_bytes=len(content))
 
 
-def policy_for(  # noqa: PLR0913 - one argument for each thing that a test varies
+def policy_for(
     *,
     period: PeriodKind = ENDPOINT,
     within_s: float | None = None,
@@ -192,7 +192,7 @@ def ordinary() -> Transcript:
     return trial
 
 
-def straggler(  # noqa: PLR0913 - one argument for each thing that a test varies
+def straggler(
     *,
     handling: str = "cut",
     snapshot: bool = True,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+from transcript import ENDPOINT, EVENTUALLY, MAIN, WITHIN, Transcript, ordinary, policy_for, straggler
 
 from policies.types import AtEndpoint, LimitRole, PeriodKind
 from supervisor import events as ev
 from supervisor.verdict.judge import Grade, Judgement, judge
-from transcript import ENDPOINT, EVENTUALLY, MAIN, WITHIN, Transcript, ordinary, policy_for, straggler
 
 
 def verdict(trial: Transcript, **options: object) -> str:
@@ -209,7 +209,7 @@ SITUATIONS = list(
 )
 
 
-def may_be_final(  # noqa: PLR0913 - the whole product, written independently of the table
+def may_be_final(
     handling: str,
     *,
     snapshot: bool,
@@ -234,7 +234,7 @@ def may_be_final(  # noqa: PLR0913 - the whole product, written independently of
 @pytest.mark.parametrize(
     ("handling", "snapshot", "gap_write", "late_snapshot", "pids_left", "period", "at_endpoint"), SITUATIONS
 )
-def test_no_wrong_final_over_the_full_product(  # noqa: PLR0913, PLR0917 - the full product
+def test_no_wrong_final_over_the_full_product(
     handling: str,
     snapshot: bool,  # noqa: FBT001 - a parameter of the test
     gap_write: bool,  # noqa: FBT001 - a parameter of the test
