@@ -1,4 +1,4 @@
-"""The box of one trial: built by a forked child, entered by bubblewrap, held by our init before CMD's first instruction.
+"""The box of one trial: built by a forked child, entered by bubblewrap, held by our init in front of CMD.
 
 In: a `BoxSpec`, and a cgroup that is already being watched. Out: a `Box` whose CMD waits for `Box.release`.
 
@@ -18,7 +18,7 @@ import struct
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, Self
 
 from supervisor.errors import LaunchError, SuperviseError
 from supervisor.launch.awaiting import Awaiting
@@ -209,7 +209,7 @@ class Box:
         if self.pty_master is not None:
             os.close(self.pty_master)
 
-    def __enter__(self) -> Box:
+    def __enter__(self) -> Self:
         """Give itself."""
         return self
 

@@ -1,4 +1,5 @@
-# ruff: noqa: PTH - the kernel's paths are bytes, which pathlib does not take
+# ruff: noqa: PTH101, PTH102, PTH103, PTH115, PTH116, PTH119, PTH120, PTH211
+# Paths of the kernel are bytes, which pathlib does not take.
 """The steps that make a view: each is data that can be described, and can be executed in the trial's mount namespace.
 
 A step's paths are bytes; nothing here interprets options out of them. Layers of an overlay are handed to the kernel as
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from supervisor.launch import libc
-from supervisor.launch.libc import MountFlag
+from supervisor.launch.libc import NO_FLAGS, MountFlag
 from supervisor.launch.mounts import join
 
 Note = Callable[[str], None]
@@ -99,7 +100,7 @@ class MountOverlay:
     lower: bytes
     layer: bytes
     discarded: bool
-    flags: MountFlag = MountFlag(0)
+    flags: MountFlag = NO_FLAGS
 
     @property
     def upper(self) -> bytes:
@@ -156,7 +157,7 @@ class Bind:
     root: bytes
     path: bytes
     source: bytes
-    flags: MountFlag = MountFlag(0)
+    flags: MountFlag = NO_FLAGS
 
     def describe(self) -> str:
         """Say it in one line."""

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -97,9 +98,7 @@ def test_the_environment_is_the_given_one_and_no_other_can_be_read(
 
 def test_no_capability_is_left_in_any_set(lab: BoxLab) -> None:
     """All five sets are empty, nothing can be gained, the filter is on."""
-    status = dict(
-        line.split(":\t") for line in lab.run("cat", "/proc/self/status").text.splitlines() if ":\t" in line
-    )
+    status = dict(line.split(":\t") for line in lab.run("cat", "/proc/self/status").text.splitlines() if ":\t" in line)
     assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
 
@@ -146,9 +145,7 @@ def test_calls_that_reach_past_the_box_are_refused(lab: BoxLab) -> None:
 
     numbers = json.dumps(dict(refused()))
     outcome = lab.run(
-        *python(
-            SYSCALL + f"print({{n: call(v, 0, 0, 0, 0, 0, 0) for n, v in {numbers}.items()}}, call(435, 0, 0))\n"
-        )
+        *python(SYSCALL + f"print({{n: call(v, 0, 0, 0, 0, 0, 0) for n, v in {numbers}.items()}}, call(435, 0, 0))\n")
     )
     answers, clone3 = outcome.text.rsplit(" ", 1)
     assert clone3 == "ENOSYS\n"
@@ -156,7 +153,7 @@ def test_calls_that_reach_past_the_box_are_refused(lab: BoxLab) -> None:
 
 
 def test_new_namespaces_fake_input_and_strange_sockets_are_refused(lab: BoxLab) -> None:
-    """unshare and clone with any namespace, TIOCSTI with any upper half, and families without a namespace."""
+    """Calling unshare and clone with any namespace, TIOCSTI with any upper half, and families without a namespace."""
     outcome = lab.run(
         *python(
             SYSCALL
@@ -227,7 +224,7 @@ def test_only_the_boxs_own_processes_are_visible(lab: BoxLab) -> None:
 
 
 def test_the_network_is_loopback_only(lab: BoxLab) -> None:
-    """lo is up and works; there is nothing else, and no address outside can be reached."""
+    """Loopback is up and works; there is nothing else, and no address outside can be reached."""
     outcome = lab.run(
         *python(
             """
@@ -265,6 +262,7 @@ def test_held_until_released(lab: BoxLab) -> None:
         for _ in range(500):
             if Path(f"/proc/{box.main_pid}/comm").read_text() == "sleep\n":
                 break
+            time.sleep(0.01)
         else:
             pytest.fail("CMD did not start")
         assert box.signal(signal.SIGTERM)
@@ -296,8 +294,9 @@ def test_a_lost_supervisor_ends_the_box(lab: BoxLab) -> None:
 
 def test_a_failure_names_its_step_and_leaves_nothing(lab: BoxLab) -> None:
     """A working directory that is not in the view is found before anything runs."""
-    with pytest.raises(LaunchError, match="enter the working directory") as caught, lab.hold(
-        lab.spec("true", cwd=b"/tmp/not-there")
+    with (
+        pytest.raises(LaunchError, match="enter the working directory") as caught,
+        lab.hold(lab.spec("true", cwd=b"/tmp/not-there")),
     ):
         pass
     assert caught.value.step == "enter the working directory"

@@ -37,7 +37,10 @@ for command in setup:
     subprocess.run(command, check=True)
 lab = BoxLab.__new__(BoxLab)
 from pathlib import Path
-lab.base = Path(base); lab.state = lab.base / "state"; lab.run_dir = lab.state / "runs/r1"; lab.workspace = lab.base / "work"
+lab.base = Path(base)
+lab.state = lab.base / "state"
+lab.run_dir = lab.state / "runs/r1"
+lab.workspace = lab.base / "work"
 outcome = lab.run(*argv, view=lab.view(**{k: os.fsencode(v) for k, v in changes.items()}))
 sys.stdout.buffer.write(outcome.out); sys.stderr.buffer.write(outcome.err)
 """
@@ -57,7 +60,7 @@ def test_writes_to_the_workspace_are_staged(lab: BoxLab) -> None:
     (lab.workspace / "kept").write_text("old")
     lab.workspace.chmod(0o2750)
     os.setxattr(lab.workspace, "user.mark", b"x")
-    lab.run("sh", "-c", "echo new > kept; mkdir d; mv d e; test \"$(stat -c %a .)\" = 2750").text  # noqa: B018 - asserts no error
+    lab.run("sh", "-c", 'echo new > kept; mkdir d; mv d e; test "$(stat -c %a .)" = 2750').text  # noqa: B018 - asserts no error
     assert (lab.workspace / "kept").read_text() == "old"
     assert (lab.upper / "kept").read_text() == "new\n"
     assert (lab.upper / "e").is_dir()
@@ -72,7 +75,9 @@ def test_writes_in_place_reach_the_host(lab: BoxLab) -> None:
 
 def test_writes_elsewhere_work_and_are_discarded(lab: BoxLab) -> None:
     """A new file in /var and a changed one in /etc exist inside only; the run keeps them apart."""
-    text = lab.run("sh", "-c", f"echo x > /var/lib/boxtest-{os.getpid()}; echo y >> /etc/passwd; tail -n1 /etc/passwd").text
+    text = lab.run(
+        "sh", "-c", f"echo x > /var/lib/boxtest-{os.getpid()}; echo y >> /etc/passwd; tail -n1 /etc/passwd"
+    ).text
     assert text == "y\n"
     assert not Path(f"/var/lib/boxtest-{os.getpid()}").exists()
     assert not Path("/etc/passwd").read_text().endswith("y\n")
@@ -82,7 +87,9 @@ def test_writes_elsewhere_work_and_are_discarded(lab: BoxLab) -> None:
 def test_private_places_are_empty_and_writable(lab: BoxLab) -> None:
     """/tmp, /run and /dev/shm are the trial's own."""
     with tempfile.NamedTemporaryFile(dir="/tmp"), tempfile.NamedTemporaryFile(dir="/dev/shm"):
-        text = lab.run("sh", "-c", "ls -A /tmp /dev/shm; ls /run; echo x > /tmp/x; echo x > /dev/shm/x; echo x >/run/x").text
+        text = lab.run(
+            "sh", "-c", "ls -A /tmp /dev/shm; ls /run; echo x > /tmp/x; echo x > /dev/shm/x; echo x >/run/x"
+        ).text
     assert text == "/dev/shm:\n\n/tmp:\nlock\nuser\n"
 
 
@@ -104,7 +111,7 @@ def test_odd_workspace_names(lab: BoxLab, name: str) -> None:
 def test_workspaces_in_private_places_and_at_the_top(lab: BoxLab, place: str) -> None:
     """A workspace appears at its path wherever it is, and so do its parents with their modes."""
     with tempfile.TemporaryDirectory(dir=place, prefix="boxtest") as outer:
-        os.chmod(outer, 0o751)
+        Path(outer).chmod(0o751)
         workspace = Path(outer, "in", "work")
         workspace.mkdir(parents=True)
         (workspace / "there").write_text("x")
@@ -151,7 +158,8 @@ def test_the_directory_of_runs_is_hidden_under_every_path(lab: BoxLab) -> None:
     look = f"find {lab.base} /var/tmp /mnt -name boxtest-secret"
     text = in_private_mounts(
         lab, setup, "sh", "-c",
-        f"{{ cd {lab.base}; {look}; chmod 777 state; ls state whole; cat */runs/r1/boxtest-secret; {look}; }} 2>/dev/null",
+        f"{{ cd {lab.base}; {look}; chmod 777 state; ls state whole;"
+        f" cat */runs/r1/boxtest-secret; {look}; }} 2>/dev/null",
     )  # fmt: skip
     assert text == ""
 
