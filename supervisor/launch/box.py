@@ -136,7 +136,7 @@ class Box:
         return None
 
     def read_exit_status(self) -> int | None:
-        """Ask the kernel for CMD's wait status (pidfd_info, since 6.15); None when it cannot say or CMD lives.
+        """Ask the kernel for CMD's wait status (pidfd_info, since 6.15); None when it cannot say or CMD is not reaped.
 
         A second, independent source beside the witness: nobody in the box can touch it.
         """

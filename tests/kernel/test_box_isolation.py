@@ -267,8 +267,8 @@ def test_held_until_released(lab: BoxLab) -> None:
             pytest.fail("CMD did not start")
         assert box.signal(signal.SIGTERM)
         wait_end(box)
-        assert box.read_exit_status() == signal.SIGTERM
         assert box.wait()
+        assert box.read_exit_status() == signal.SIGTERM
 
 
 def test_descendants_that_outlive_cmd_are_killed_without_our_helpers(lab: BoxLab) -> None:
