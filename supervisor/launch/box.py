@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
 import signal
 import socket
 import struct
@@ -184,15 +185,20 @@ class Box:
 
     def wait(self, timeout_s: float = 5.0) -> bool:
         """Wait for the end of init and bubblewrap, and reap it; False when they are still there."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            with contextlib.suppress(ChildProcessError):
-                if os.waitpid(self.launcher_pid, os.WNOHANG)[0] == 0:
-                    if time.monotonic() > deadline:
-                        return False
-                    time.sleep(0.002)
-                    continue
+        try:
+            ended = os.pidfd_open(self.launcher_pid)
+        except ProcessLookupError:  # reaped before
             return True
+        try:
+            poll = select.poll()
+            poll.register(ended, select.POLLIN)
+            if not poll.poll(timeout_s * 1000):
+                return False
+        finally:
+            os.close(ended)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.launcher_pid, 0)
+        return True
 
     def close(self) -> None:
         """End whatever is left, reap, and close our descriptors. Safe to call twice."""

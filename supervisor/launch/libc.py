@@ -46,7 +46,6 @@ class CloneFlag(IntFlag):
 
 
 MNT_DETACH = 2
-_PR_SET_NAME = 15
 _SYS_CLONE3 = 435  # the same on every architecture
 _CLONE_INTO_CGROUP = 0x200000000
 _CLONE_ARGS = struct.Struct("11Q")  # flags, pidfd, child_tid, parent_tid, exit_signal, …, cgroup is the last
@@ -78,9 +77,9 @@ def setns(fd: int, flags: int = 0) -> None:
     _check(_libc.setns(fd, int(flags)))
 
 
-def set_process_name(name: bytes) -> None:
-    """Name the thread, as prctl(2) PR_SET_NAME; the kernel keeps 15 bytes."""
-    _check(_libc.prctl(_PR_SET_NAME, name, 0, 0, 0))
+def syncfs(fd: int) -> None:
+    """Write back the filesystem that a descriptor is on."""
+    _check(_libc.syncfs(fd))
 
 
 def fork_into_cgroup(cgroup: int) -> int:

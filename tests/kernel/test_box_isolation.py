@@ -300,3 +300,10 @@ def test_a_failure_names_its_step_and_leaves_nothing(lab: BoxLab) -> None:
     ):
         pass
     assert caught.value.step == "enter the working directory"
+
+
+def test_a_core_helper_of_the_host_is_not_started(lab: BoxLab) -> None:
+    """Where the host pipes core dumps to a helper, the trial has the one limit that stops it, and cannot raise it."""
+    text = lab.run(*python("import resource; print(resource.getrlimit(resource.RLIMIT_CORE))")).text
+    piped = Path("/proc/sys/kernel/core_pattern").read_text().startswith("|")
+    assert (text == "(1, 1)\n") == piped

@@ -250,3 +250,22 @@ def test_nothing_is_mounted_on_the_host(lab: BoxLab) -> None:
     with lab.hold(lab.spec("true")):
         assert Path("/proc/self/mountinfo").read_text() == before
     assert list((lab.run_dir / "box").iterdir()) == []
+
+
+def test_the_whole_host_as_the_workspace(lab: BoxLab) -> None:
+    """With / as the workspace everything is staged, and the runs are still hidden."""
+    outcome = lab.run(
+        "sh", "-c", f"echo x > /boxtest-made; ls {lab.state} 2>/dev/null; ls /tmp", view=lab.view(workspace=b"/")
+    )
+    assert outcome.text == ""
+    assert (lab.upper / "boxtest-made").exists()
+    assert not Path("/boxtest-made").exists()
+
+
+def test_a_stage_that_cannot_hold_an_overlay_is_an_error_with_a_hint(lab: BoxLab) -> None:
+    """An overlay cannot be the upper layer of another: the error names the step and the place, and says what to do."""
+    with pytest.raises(LaunchError) as caught:
+        lab.run("true", view=lab.view(stage=b"/proc/self"))
+    assert caught.value.step == "mount overlay"
+    assert "SUPERVISE_HOME" in (caught.value.hint or "")
+    assert (caught.value.place or "").startswith("/proc/self")
