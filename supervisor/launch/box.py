@@ -15,6 +15,7 @@ import os
 import select
 import signal
 import socket
+import stat
 import struct
 import time
 from dataclasses import dataclass, field
@@ -237,6 +238,7 @@ def hold(spec: BoxSpec, cgroup: TrialCgroup) -> Box:
     if not BOXINIT.exists():
         message = "the box's init is not built"
         raise LaunchError(message, step="find boxinit", place=str(BOXINIT), hint="run make")
+    _refuse_directories(spec.stdio)
     view = plan_view(spec.view)
     program = load_filter(spec.cache)
     with contextlib.ExitStack() as always, contextlib.ExitStack() as on_failure:
@@ -261,6 +263,14 @@ def hold(spec: BoxSpec, cgroup: TrialCgroup) -> Box:
             pidfd=os.pidfd_open(ready.main_pid), control=control, pty_master=ready.pty_master, view=view,
             notes=ready.notes, cgroup=cgroup, main_socket=main,
         )  # fmt: skip
+
+
+def _refuse_directories(stdio: tuple[int | None, ...]) -> None:
+    """A directory of the host as a standard stream would be a way out: openat(0, "..") starts from it."""
+    for number, fd in enumerate(stdio):
+        if fd is not None and stat.S_ISDIR(os.fstat(fd).st_mode):
+            message = f"standard stream {number} is a directory"
+            raise LaunchError(message, step="check standard streams", hint="redirect it from a file")
 
 
 def _socketpair(on_failure: contextlib.ExitStack, always: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:

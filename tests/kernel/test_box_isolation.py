@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import os
 import signal
@@ -307,3 +308,37 @@ def test_a_core_helper_of_the_host_is_not_started(lab: BoxLab) -> None:
     text = lab.run(*python("import resource; print(resource.getrlimit(resource.RLIMIT_CORE))")).text
     piped = Path("/proc/sys/kernel/core_pattern").read_text().startswith("|")
     assert (text == "(1, 1)\n") == piped
+
+
+def test_a_directory_is_no_standard_stream(lab: BoxLab) -> None:
+    """A descriptor of a host directory would lead out of the box, and is refused."""
+    fd = os.open("/", os.O_RDONLY)
+    try:
+        with pytest.raises(LaunchError, match="is a directory"), lab.hold(lab.spec("true", stdio=(fd, 1, 2))):
+            pass
+    finally:
+        os.close(fd)
+
+
+def test_closed_streams_stay_closed(lab: BoxLab) -> None:
+    """A stream that we do not have is one that CMD does not have."""
+    code = lab.run("sh", "-c", "exec 3>&1", stdio=(0, None, 2)).code
+    assert code != 0
+
+
+def test_the_canary_acts_leave_nothing_behind(lab: BoxLab) -> None:
+    """The marker outside every scope is gone from the discarded layer, and the log directory was not reached."""
+    assert lab.run("true").code == 0
+    assert not (lab.run_dir / "outside/0/upper/.supervise-canary-r1").exists()
+    assert list((lab.run_dir / "log").iterdir()) == []
+
+
+def test_many_boxes_at_once(lab: BoxLab) -> None:
+    """Boxes held from several threads at once do not disturb each other."""
+    labs = []
+    for number in range(4):
+        (lab.base / f"lab{number}").mkdir()
+        labs.append(BoxLab(lab.base / f"lab{number}"))
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        outcomes = list(pool.map(lambda made: [made.run("sh", "-c", "exit 5").code for _ in range(5)], labs))
+    assert outcomes == [[5] * 5] * 4

@@ -242,5 +242,5 @@ def test_in_a_pipeline_the_keyboard_is_taken_when_it_is_wanted(lab: BoxLab) -> N
             time.sleep(0.02)
         user.type(b"word\r")
         user.until(b"got-word")
-        assert open(user.output, closefd=False).read() == "status 0\n"  # noqa: PTH123, SIM115 - a descriptor
+        assert open(user.output, closefd=False).read() == "status 0\n"  # noqa: SIM115 - a descriptor
         assert termios.tcgetattr(user.slave) == user.modes
