@@ -1,4 +1,5 @@
-# ruff: noqa: PTH - the kernel's paths are bytes, which pathlib does not take
+# ruff: noqa: PTH101, PTH102, PTH103, PTH115, PTH116, PTH119, PTH120, PTH211
+# Paths of the kernel are bytes, which pathlib does not take.
 """The steps that make a view: each is data that can be described, and can be executed in the trial's mount namespace.
 
 A step's paths are bytes; nothing here interprets options out of them. Layers of an overlay are handed to the kernel as
@@ -16,11 +17,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from supervisor.launch import libc
-from supervisor.launch.libc import MountFlag
+from supervisor.launch.libc import NO_FLAGS, MountFlag
 from supervisor.launch.mounts import join
 
 Note = Callable[[str], None]
 
+_OVERLAY_OPTIONS = (
+    b"redirect_dir=on,index=on,metacopy=off,volatile",
+    b"redirect_dir=on,index=on,metacopy=off",
+    b"redirect_dir=on,index=off,metacopy=off",
+)
 _UNSUPPORTED = (errno.EINVAL, errno.EOPNOTSUPP, errno.ELOOP, errno.EBUSY, errno.ENOSYS, errno.EPERM, errno.ENODEV)
 
 
@@ -90,8 +96,11 @@ class MountOverlay:
     Attributes:
         lower: the host's directory.
         layer: directory of ours that gets ``upper`` and ``work``.
-        discarded: what is written is thrown away, so it is never synced (``volatile``), and a lower that cannot be
-            part of an overlay may be shown read-only instead.
+        discarded: what is written is thrown away, so a lower that cannot be part of an overlay may be shown read-only.
+
+    Mounted ``volatile`` (Linux 5.10): a trial's fsync has nothing to promise, and unmounting would otherwise write back
+    the whole filesystem of ``layer``, of which the host may have gigabytes dirty. So whoever keeps what was staged has
+    to sync it (`libc.syncfs`) before relying on it.
     """
 
     root: bytes
@@ -99,7 +108,7 @@ class MountOverlay:
     lower: bytes
     layer: bytes
     discarded: bool
-    flags: MountFlag = MountFlag(0)
+    flags: MountFlag = NO_FLAGS
 
     @property
     def upper(self) -> bytes:
@@ -119,14 +128,14 @@ class MountOverlay:
         copy_attributes(self.lower, self.upper)
         target = make_mountpoint(self.root, self.path, beside=self.lower.removesuffix(self.path))
         with _opened(self.lower) as lower, _opened(self.upper) as upper, _opened(work) as worker:
-            layers = b"lowerdir=/proc/self/fd/%d,upperdir=/proc/self/fd/%d,workdir=/proc/self/fd/%d" % (
+            layers = b"lowerdir=/proc/self/fd/%d,upperdir=/proc/self/fd/%d,workdir=/proc/self/fd/%d," % (
                 lower, upper, worker,
             )  # fmt: skip
             self._mount(target, layers, note)
 
     def _mount(self, target: bytes, layers: bytes, note: Note) -> None:
         failure: OSError | None = None
-        for options in self._choices():
+        for options in _OVERLAY_OPTIONS:
             try:
                 libc.mount(b"overlay", target, b"overlay", self.flags, layers + options)
             except OSError as err:
@@ -135,18 +144,12 @@ class MountOverlay:
                 failure = err
                 continue
             if failure is not None:
-                note(f"overlay {os.fsdecode(self.path)}: mounted without index or volatile ({failure.strerror})")
+                note(f"overlay {os.fsdecode(self.path)}: mounted with {options.decode()} ({failure.strerror})")
             return
         if not self.discarded or self.path == b"/":
             raise failure or OSError(errno.EINVAL, "no overlay options")
         note(f"{os.fsdecode(self.path)}: shown read-only, it cannot be part of an overlay")
         Bind(root=self.root, path=self.path, source=self.lower, flags=self.flags | MountFlag.RDONLY).execute(note)
-
-    def _choices(self) -> tuple[bytes, ...]:
-        strict = b",redirect_dir=on,index=on,metacopy=off"
-        if self.discarded:
-            return (strict + b",volatile", b",redirect_dir=on,index=off,metacopy=off")
-        return (strict, b",redirect_dir=on,index=off,metacopy=off")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +159,7 @@ class Bind:
     root: bytes
     path: bytes
     source: bytes
-    flags: MountFlag = MountFlag(0)
+    flags: MountFlag = NO_FLAGS
 
     def describe(self) -> str:
         """Say it in one line."""
@@ -187,7 +190,8 @@ class MountPrivate:
 
     def execute(self, note: Note) -> None:
         """Mount it."""
-        MountTmpfs(target=make_mountpoint(self.root, self.path), mode=self.mode).execute(note)
+        place = resolve_inside(self.root, self.path)  # some hosts have /tmp elsewhere
+        MountTmpfs(target=make_mountpoint(self.root, place), mode=self.mode).execute(note)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ class HostMount:
 
 def parse_mountinfo(text: bytes) -> tuple[HostMount, ...]:
     """Parse mountinfo, in the order of the kernel."""
-    return tuple(_parse_line(line) for line in text.splitlines())
+    return tuple(_parse_line(line) for line in text.split(b"\n") if line)
 
 
 def _parse_line(line: bytes) -> HostMount:

@@ -2,8 +2,8 @@
 
 Laws:
     * A refused call returns EPERM. It is not killed, so that it reaches ``sys_exit`` and the witness records it.
-    * A call of another architecture (int80, x32) kills the process: its numbers would mean something else to the witness.
-    * clone3 is answered with ENOSYS: its flags lie in memory where a filter cannot read them, and libc then uses clone.
+    * A call of another architecture (int80, x32) kills the process: its numbers would mislead the witness.
+    * clone3 is answered with ENOSYS: its flags lie in memory where a filter cannot look, and libc then uses clone.
     * Arguments that the kernel takes as 32 bits are compared as 32 bits: the upper half is the caller's to choose.
 
 The list is that of what reaches past the box or hides from the witness: new mounts, namespaces, kernel keyrings,
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from supervisor.launch.libc import CloneFlag
 
 if TYPE_CHECKING:
-    import pyseccomp
+    import pyseccomp  # type: ignore[import-untyped]
 
 REFUSED_NAMES: tuple[str, ...] = (
     # submission of work that no system call of its own announces
@@ -147,7 +147,7 @@ def _resolve(arch: int, name: str) -> int | None:
     import pyseccomp  # noqa: PLC0415 - as above
 
     try:
-        return pyseccomp.resolve_syscall(arch, name)
+        return int(pyseccomp.resolve_syscall(arch, name))
     except (OSError, ValueError):
         return None
 

@@ -21,7 +21,8 @@ def cgroup_root() -> Path:
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         if " - cgroup2 " in line:
             return Path(line.split()[4])
-    raise LookupError("cgroup2")
+    message = "no cgroup v2 mount"
+    raise LookupError(message)
 
 
 class RealCgroup:

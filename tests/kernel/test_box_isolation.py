@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import os
 import signal
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -152,7 +154,7 @@ def test_calls_that_reach_past_the_box_are_refused(lab: BoxLab) -> None:
 
 
 def test_new_namespaces_fake_input_and_strange_sockets_are_refused(lab: BoxLab) -> None:
-    """Unshare and clone with any namespace, TIOCSTI with any upper half, and families without a namespace."""
+    """Calling unshare and clone with any namespace, TIOCSTI with any upper half, and families without a namespace."""
     outcome = lab.run(
         *python(
             SYSCALL
@@ -223,7 +225,7 @@ def test_only_the_boxs_own_processes_are_visible(lab: BoxLab) -> None:
 
 
 def test_the_network_is_loopback_only(lab: BoxLab) -> None:
-    """Lo is up and works; there is nothing else, and no address outside can be reached."""
+    """Loopback is up and works; there is nothing else, and no address outside can be reached."""
     outcome = lab.run(
         *python(
             """
@@ -261,12 +263,13 @@ def test_held_until_released(lab: BoxLab) -> None:
         for _ in range(500):
             if Path(f"/proc/{box.main_pid}/comm").read_text() == "sleep\n":
                 break
+            time.sleep(0.01)
         else:
             pytest.fail("CMD did not start")
         assert box.signal(signal.SIGTERM)
         wait_end(box)
-        assert box.read_exit_status() == signal.SIGTERM
         assert box.wait()
+        assert box.read_exit_status() == signal.SIGTERM
 
 
 def test_descendants_that_outlive_cmd_are_killed_without_our_helpers(lab: BoxLab) -> None:
@@ -298,3 +301,44 @@ def test_a_failure_names_its_step_and_leaves_nothing(lab: BoxLab) -> None:
     ):
         pass
     assert caught.value.step == "enter the working directory"
+
+
+def test_a_core_helper_of_the_host_is_not_started(lab: BoxLab) -> None:
+    """Where the host pipes core dumps to a helper, the trial has the one limit that stops it, and cannot raise it."""
+    text = lab.run(*python("import resource; print(resource.getrlimit(resource.RLIMIT_CORE))")).text
+    piped = Path("/proc/sys/kernel/core_pattern").read_text().startswith("|")
+    assert (text == "(1, 1)\n") == piped
+
+
+def test_a_directory_is_no_standard_stream(lab: BoxLab) -> None:
+    """A descriptor of a host directory would lead out of the box, and is refused."""
+    fd = os.open("/", os.O_RDONLY)
+    try:
+        with pytest.raises(LaunchError, match="is a directory"), lab.hold(lab.spec("true", stdio=(fd, 1, 2))):
+            pass
+    finally:
+        os.close(fd)
+
+
+def test_closed_streams_stay_closed(lab: BoxLab) -> None:
+    """A stream that we do not have is one that CMD does not have."""
+    code = lab.run("sh", "-c", "exec 3>&1", stdio=(0, None, 2)).code
+    assert code != 0
+
+
+def test_the_canary_acts_leave_nothing_behind(lab: BoxLab) -> None:
+    """The marker outside every scope is gone from the discarded layer, and the log directory was not reached."""
+    assert lab.run("true").code == 0
+    assert not (lab.run_dir / "outside/0/upper/.supervise-canary-r1").exists()
+    assert list((lab.run_dir / "log").iterdir()) == []
+
+
+def test_many_boxes_at_once(lab: BoxLab) -> None:
+    """Boxes held from several threads at once do not disturb each other."""
+    labs = []
+    for number in range(4):
+        (lab.base / f"lab{number}").mkdir()
+        labs.append(BoxLab(lab.base / f"lab{number}"))
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        outcomes = list(pool.map(lambda made: [made.run("sh", "-c", "exit 5").code for _ in range(5)], labs))
+    assert outcomes == [[5] * 5] * 4

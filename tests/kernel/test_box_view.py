@@ -37,7 +37,10 @@ for command in setup:
     subprocess.run(command, check=True)
 lab = BoxLab.__new__(BoxLab)
 from pathlib import Path
-lab.base = Path(base); lab.state = lab.base / "state"; lab.run_dir = lab.state / "runs/r1"; lab.workspace = lab.base / "work"
+lab.base = Path(base)
+lab.state = lab.base / "state"
+lab.run_dir = lab.state / "runs/r1"
+lab.workspace = lab.base / "work"
 outcome = lab.run(*argv, view=lab.view(**{k: os.fsencode(v) for k, v in changes.items()}))
 sys.stdout.buffer.write(outcome.out); sys.stderr.buffer.write(outcome.err)
 """
@@ -108,7 +111,7 @@ def test_odd_workspace_names(lab: BoxLab, name: str) -> None:
 def test_workspaces_in_private_places_and_at_the_top(lab: BoxLab, place: str) -> None:
     """A workspace appears at its path wherever it is, and so do its parents with their modes."""
     with tempfile.TemporaryDirectory(dir=place, prefix="boxtest") as outer:
-        os.chmod(outer, 0o751)
+        Path(outer).chmod(0o751)
         workspace = Path(outer, "in", "work")
         workspace.mkdir(parents=True)
         (workspace / "there").write_text("x")
@@ -155,7 +158,8 @@ def test_the_directory_of_runs_is_hidden_under_every_path(lab: BoxLab) -> None:
     look = f"find {lab.base} /var/tmp /mnt -name boxtest-secret"
     text = in_private_mounts(
         lab, setup, "sh", "-c",
-        f"{{ cd {lab.base}; {look}; chmod 777 state; ls state whole; cat */runs/r1/boxtest-secret; {look}; }} 2>/dev/null",
+        f"{{ cd {lab.base}; {look}; chmod 777 state; ls state whole;"
+        f" cat */runs/r1/boxtest-secret; {look}; }} 2>/dev/null",
     )  # fmt: skip
     assert text == ""
 
@@ -246,3 +250,22 @@ def test_nothing_is_mounted_on_the_host(lab: BoxLab) -> None:
     with lab.hold(lab.spec("true")):
         assert Path("/proc/self/mountinfo").read_text() == before
     assert list((lab.run_dir / "box").iterdir()) == []
+
+
+def test_the_whole_host_as_the_workspace(lab: BoxLab) -> None:
+    """With / as the workspace everything is staged, and the runs are still hidden."""
+    outcome = lab.run(
+        "sh", "-c", f"echo x > /boxtest-made; ls {lab.state} 2>/dev/null; ls /tmp", view=lab.view(workspace=b"/")
+    )
+    assert outcome.text == ""
+    assert (lab.upper / "boxtest-made").exists()
+    assert not Path("/boxtest-made").exists()
+
+
+def test_a_stage_that_cannot_hold_an_overlay_is_an_error_with_a_hint(lab: BoxLab) -> None:
+    """An overlay cannot be the upper layer of another: the error names the step and the place, and says what to do."""
+    with pytest.raises(LaunchError) as caught:
+        lab.run("true", view=lab.view(stage=b"/proc/self"))
+    assert caught.value.step == "mount overlay"
+    assert "SUPERVISE_HOME" in (caught.value.hint or "")
+    assert (caught.value.place or "").startswith("/proc/self")
