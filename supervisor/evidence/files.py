@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 
 from supervisor.events import (
     Event,
@@ -55,11 +55,15 @@ class Code(IntEnum):
     MAPPED = 13
 
 
-class Mark(IntFlag):
-    """What else is known of a row."""
+VERIFIED = 1
+"""Mark of a row: its path is the kernel's own, or could not have been changed."""
+DIRECTORY = 2
+"""Mark of a row: a directory was made."""
 
-    VERIFIED = 1
-    DIRECTORY = 2
+
+def code_set(*codes: Code) -> int:
+    """Give some codes as a bit set; plain integers, because a set is asked for every change."""
+    return sum(1 << code for code in codes)
 
 
 class Rows:
@@ -92,10 +96,11 @@ class FileFold:
         self.processes: list[ProcessKey | None] = []
         self._path_ids: dict[bytes, int] = {}
         self._process_ids: dict[ProcessKey | None, int] = {}
-        self._opened: set[tuple[int, int]] = set()
+        self._opened: set[int] = set()
         self._opened_paths: set[int] = set()
-        self._written: dict[int, tuple[int, int]] = {}
-        self._nameless: set[tuple[int, int]] = set()
+        self._written: dict[int, set[int]] = {}
+        self._sources: dict[int, set[int]] = {}
+        self._nameless: set[int] = set()
 
     def handlers(self) -> dict[type[Event], Callable[[Event], object]]:
         """Give what to call for each class of event."""
@@ -121,12 +126,13 @@ class FileFold:
 
     def given(self, path: int) -> bool:
         """Tell whether a path was written through a descriptor only that the trial did not open itself (law 3)."""
-        inode = self._written.get(path)
-        return inode is not None and path not in self._opened_paths and inode not in self._opened
+        inodes = self._written.get(path)
+        return inodes is not None and path not in self._opened_paths and inodes.isdisjoint(self._opened)
 
     def nameless(self, path: int) -> bool:
-        """Tell whether what was written at a path is a temporary file without a name."""
-        return self._written.get(path, (0, 0)) in self._nameless
+        """Tell whether all that was written at, or linked from, a path is a temporary file without a name."""
+        inodes = self._written.get(path, set()) | self._sources.get(path, set())
+        return bool(inodes) and inodes <= self._nameless and path not in self._opened_paths
 
     def _process_id(self, process: ProcessKey | None) -> int:
         known = self._process_ids.get(process)
@@ -144,7 +150,7 @@ class FileFold:
         rows.told.append(event.time_ns)
         rows.number.append(event.n)
         rows.code.append(code)
-        rows.mark.append(mark | Mark.VERIFIED if event.verified else mark)
+        rows.mark.append(mark | VERIFIED if event.verified else mark)
         rows.error.append(event.error or 0)
 
     def _opened_file(self, event: Event) -> None:
@@ -154,12 +160,13 @@ class FileFold:
             self._add(event, self.path_id(event.path), Code.CREATED if event.created else Code.MODIFIED)
             return
         if event.flags & _O_TMPFILE:
-            self._nameless.add((event.device, event.inode))
+            if event.inode:
+                self._nameless.add(_inode(event))
             return
         path = self.path_id(event.path)
         self._opened_paths.add(path)
         if event.inode:
-            self._opened.add((event.device, event.inode))
+            self._opened.add(_inode(event))
         if event.created:
             self._add(event, path, Code.CREATED)
         elif event.truncates:
@@ -169,7 +176,9 @@ class FileFold:
         if not isinstance(event, FileWritten) or event.what in _NO_CONTENT:
             return
         path = self.path_id(event.path)
-        self._written[path] = (event.device, event.inode)
+        # Nearly every write is to a path that was opened; only for the others does the inode matter.
+        if path not in self._opened_paths:
+            self._written.setdefault(path, set()).add(_inode(event))
         if event.totals:
             self._add(event, path, Code.TOTALS, at_ns=event.last_ns)
         else:
@@ -177,7 +186,7 @@ class FileFold:
 
     def _made(self, event: Event) -> None:
         if isinstance(event, FileCreated):
-            mark = Mark.DIRECTORY if event.what is Kind.DIRECTORY else 0
+            mark = DIRECTORY if event.what is Kind.DIRECTORY else 0
             self._add(event, self.path_id(event.path), Code.CREATED, mark=mark)
 
     def _deleted(self, event: Event) -> None:
@@ -201,6 +210,8 @@ class FileFold:
             return
         # A second name lets its writer change the first one: that is a change of the first one too.
         old = self.path_id(event.path)
+        if old not in self._opened_paths:
+            self._sources.setdefault(old, set()).add(_inode(event))
         self._add(event, old, Code.LINKED_FROM, other=new)
         self._add(event, new, Code.LINKED_HERE, other=old)
 
@@ -217,3 +228,8 @@ class FileFold:
         if isinstance(event, FileChanged):
             code = Code.TIMES if event.attribute == "times" else Code.ATTRIBUTES
             self._add(event, self.path_id(event.path), code)
+
+
+def _inode(event: FileEvent) -> int:
+    """Give device and inode as one number."""
+    return event.device << 64 | event.inode

@@ -19,8 +19,10 @@ _WILD = re.compile(rb"[*?\[]")
 
 def match_globs(globs: Iterable[str], workspace: bytes) -> PathTest:
     """Give a test that says whether an absolute path is covered by one of the globs."""
-    parts = [_whole(_absolute(glob, workspace)) for glob in globs]
-    return _test(parts)
+    wanted = tuple(globs)
+    if wanted == ("**",):
+        return lambda path: path.startswith(workspace) and path[len(workspace) : len(workspace) + 1] in {b"", b"/"}
+    return _test([_whole(_absolute(glob, workspace)) for glob in wanted])
 
 
 def match_parents(globs: Iterable[str], workspace: bytes) -> PathTest:
