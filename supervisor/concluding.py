@@ -23,8 +23,7 @@ from supervisor.evidence.timeline import with_commit
 from supervisor.launch.durable import write_whole
 from supervisor.launch.stage import Stage
 from supervisor.log.reader import read_events
-from supervisor.report.live import Phase
-from supervisor.request import Outcome
+from supervisor.request import Outcome, Phase
 from supervisor.trial import Trial
 from supervisor.verdict.argue import argue
 from supervisor.verdict.completion import Completion, LogFigures, to_json
@@ -70,16 +69,7 @@ def _commit(trial: Trial, stage: Stage, facts: Facts) -> Facts:
         state, entries, error = "kept", 0, None
     else:
         state, entries, error = apply_stage(stage, files.write)
-    done: list[StageCommitted] = []
-
-    def make(n: int, now: int) -> StageCommitted:
-        done.append(
-            StageCommitted(n=n, time_ns=now, origin=Origin.SUPERVISOR, state=state, entries=entries, error=error)
-        )
-        return done[-1]
-
-    trial.record(make)
-    return with_commit(facts, done[-1])
+    return with_commit(facts, trial.record(StageCommitted, state=state, entries=entries, error=error))
 
 
 def apply_stage(stage: Stage, write: tuple[str, ...] | None) -> tuple[str, int, str | None]:
@@ -107,9 +97,14 @@ def _argue(trial: Trial, facts: Facts) -> Completion:
         frames=checkpoint.frames, events=checkpoint.events, lost=facts.lost, root=checkpoint.root, sealed=True
     )
     return argue(
-        facts, policy, judge(facts, policy), run=trial.prepared.run.id, command=trial.prepared.request.argv,
-        log=figures, policy_digest=policy_digest(policy),
-    )  # fmt: skip
+        facts,
+        policy,
+        judge(facts, policy),
+        run=trial.prepared.run.id,
+        command=trial.prepared.request.argv,
+        log=figures,
+        policy_digest=policy_digest(policy),
+    )
 
 
 def _seal(trial: Trial, completion: Completion, raw: bytes, stage: Stage) -> None:
@@ -124,6 +119,6 @@ def _seal(trial: Trial, completion: Completion, raw: bytes, stage: Stage) -> Non
             evidence_root=completion.log.root,
             completion=f"sha256:{hashlib.sha256(raw).hexdigest()}",
             stage=digest,
-        )  # fmt: skip
+        )
     )
     trial.tell(Phase.SEALED)

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from policies.types import AtEndpoint, LimitRole, PeriodKind, StopRule
 from supervisor import clock
 from supervisor.events import (
-    Origin,
     TrialEmptied,
     TrialEndpoint,
     TrialFrozen,
@@ -29,7 +28,7 @@ from supervisor.events import (
 )
 from supervisor.launch.stage import Stage
 from supervisor.launch.terminal import stop_ourselves
-from supervisor.report.live import Phase
+from supervisor.request import Phase
 from supervisor.signals import ENDING, FORWARDED, Signals
 from supervisor.trial import Trial, wait_until_empty
 
@@ -47,6 +46,7 @@ class Watch:
     signals: Signals
     stopping: bool = False
     settling: bool = False
+    init_is_gone: bool = False
 
     def until(self, fd: int, deadline_ns: int | None, *, tick: Callable[[], None] | None = None) -> bool:
         """Wait until ``fd`` is readable; False when the deadline (CLOCK_BOOTTIME) passed or we were told to stop."""
@@ -64,7 +64,8 @@ class Watch:
         trial, terminal = self.trial, self.trial.prepared.terminal
         poll = select.poll()
         watched = {fd: select.POLLIN, self.signals.fileno(): select.POLLIN, trial.consumer.failed: select.POLLIN}
-        watched[trial.box.control.fileno()] = select.POLLIN
+        if not self.init_is_gone:
+            watched[trial.box.control.fileno()] = select.POLLIN
         if terminal is not None and trial.box.pty_master is not None:
             watched |= terminal.interest()
         for number, wanted in watched.items():
@@ -78,8 +79,10 @@ class Watch:
                 self._obey(number)
         if terminal is not None and trial.box.pty_master is not None:
             terminal.pump()
-        if ready.get(trial.box.control.fileno(), 0) & select.POLLIN:
+        said = ready.get(trial.box.control.fileno(), 0)
+        if said & select.POLLIN:
             self._notice()
+        self.init_is_gone |= bool(said & select.POLLHUP)
         return bool(ready.get(fd, 0))
 
     def _notice(self) -> None:
@@ -142,7 +145,7 @@ def follow(trial: Trial, stage: Stage, signals: Signals) -> None:
 def _record_endpoint(trial: Trial, *, ended: bool, alive: tuple[int, ...]) -> None:
     keys = trial.identify(alive)
     reason = "exit" if ended else "timeout"
-    trial.record(lambda n, now: TrialEndpoint(n=n, time_ns=now, origin=Origin.SUPERVISOR, reason=reason, alive=keys))
+    trial.record(TrialEndpoint, reason=reason, alive=keys)
     trial.boundary()
 
 
@@ -152,20 +155,16 @@ def _capture(trial: Trial, stage: Stage, *, thaw: bool) -> None:
         trial.brake.release(_BOUNDARY)
         return
     trial.boundary()
-    trial.record(lambda n, now: TrialFrozen(n=n, time_ns=now, origin=Origin.SUPERVISOR))
+    trial.record(TrialFrozen)
     captured = stage.snapshot(trial.prepared.request.policy.claim.footprint)
     trial.record(
-        lambda n, now: TrialSnapshotted(
-            n=n,
-            time_ns=now,
-            origin=Origin.SUPERVISOR,
-            digest=captured.digest,
-            files=captured.files,
-            size_bytes=captured.size_bytes,
-        )  # fmt: skip
+        TrialSnapshotted,
+        digest=captured.digest,
+        files=captured.files,
+        size_bytes=captured.size_bytes,
     )
     if thaw:
-        trial.record(lambda n, now: TrialThawed(n=n, time_ns=now, origin=Origin.SUPERVISOR))
+        trial.record(TrialThawed)
         trial.brake.release(_BOUNDARY)
 
 
@@ -198,7 +197,7 @@ def _settle(watch: Watch, stage: Stage, stop: StopRule, endpoint_ns: int) -> Non
         finally:
             os.close(launcher)
     keys = trial.identify(trial.box.members())
-    trial.record(lambda n, now: TrialSettled(n=n, time_ns=now, origin=Origin.SUPERVISOR, emptied=not keys, alive=keys))
+    trial.record(TrialSettled, emptied=not keys, alive=keys)
     trial.tell(Phase.SETTLED)
 
 
@@ -215,10 +214,10 @@ def _finish(watch: Watch) -> None:
         keys = trial.identify(members)
         trial.box.kill_members()
         why = "stopped" if watch.stopping else _why(trial.prepared.request.policy.stop)
-        trial.record(lambda n, now: TrialKilled(n=n, time_ns=now, origin=Origin.SUPERVISOR, why=why, killed=keys))
+        trial.record(TrialKilled, why=why, killed=keys)
     trial.brake.release(_BOUNDARY)
     left = wait_until_empty(trial)
-    trial.record(lambda n, now: TrialEmptied(n=n, time_ns=now, origin=Origin.SUPERVISOR, pids_left=left))
+    trial.record(TrialEmptied, pids_left=left)
     if trial.prepared.terminal is not None and trial.box.pty_master is not None:
         trial.prepared.terminal.drain()
         trial.prepared.terminal.close()

@@ -12,10 +12,11 @@ import importlib
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 from probes.kernel import pins
 from probes.kernel.consumer import Consumer
@@ -41,7 +42,9 @@ from supervisor.launch.leftovers import clean_cgroup, clean_run, sweep
 from supervisor.launch.owner import Owner
 from supervisor.log.writer import LogWriter
 from supervisor.preparing import Prepared
-from supervisor.report.live import Phase, Progress
+from supervisor.request import Phase, Progress
+
+E = TypeVar("E", bound=Event)
 
 _EMPTY_S = 5.0
 _LATER = "supervisor.concluding"
@@ -91,9 +94,9 @@ class Trial:
     released_ns: int = 0
     released: bool = field(default=False)
 
-    def record(self, make: Callable[[int, int], Event]) -> int:
-        """Write an event of the supervisor; ``make`` gets its number and the time."""
-        return self.log.record(lambda n: make(n, clock.boottime_ns()))
+    def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind
+        """Write an event of the supervisor, and give it: numbered, with the time it is written at."""
+        return record(self.log, kind, **fields)
 
     def identify(self, pids: tuple[int, ...]) -> tuple[ProcessKey, ...]:
         """Name members for ever, in order of their start."""
@@ -128,16 +131,7 @@ class Trial:
         tested = judge_canary(
             self.tape.latest(), actor, canary, marker_on_host=os.path.lexists(os.fsdecode(canary.marker))
         )
-        self.record(
-            lambda n, now: TrialTested(
-                n=n,
-                time_ns=now,
-                origin=Origin.SUPERVISOR,
-                canary=which,
-                findings=tested.findings,
-                witnessed=tested.witnessed,
-            )  # fmt: skip
-        )
+        self.record(TrialTested, process=actor, canary=which, findings=tested.findings, witnessed=tested.witnessed)
         return tested.findings
 
     def release(self) -> None:
@@ -150,7 +144,7 @@ class Trial:
         if findings:
             raise LaunchError("; ".join(findings), step="test the box", hint="`supervise doctor` says what is missing")
         self.released_ns = clock.boottime_ns()
-        self.record(lambda n, now: TrialReleased(n=n, time_ns=now, origin=Origin.SUPERVISOR, process=self.main))
+        self.record(TrialReleased, process=self.main)
         self.box.release()
         self.tell(Phase.RELEASED)
 
@@ -189,21 +183,24 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         consumer = Consumer(witness, take=tape.take, brake=brake, tell_loss=lambda loss: _record_loss(log, loss))
         main, init = witness.identify(box.main_pid), witness.identify(box.init_pid)
         trial = Trial(
-            prepared=prepared, cgroup=cgroup, box=box, brake=brake, witness=witness, consumer=consumer, log=log,
-            tape=tape, main=main, init=init,
-        )  # fmt: skip
-        helpers = tuple(witness.identify(pid) for pid in box.helper_pids)
+            prepared=prepared,
+            cgroup=cgroup,
+            box=box,
+            brake=brake,
+            witness=witness,
+            consumer=consumer,
+            log=log,
+            tape=tape,
+            main=main,
+            init=init,
+        )
         trial.record(
-            lambda n, now: TrialHeld(
-                n=n,
-                time_ns=now,
-                origin=Origin.SUPERVISOR,
-                process=main,
-                init=init,
-                helpers=helpers,
-                cgroup=cgroup.id,
-                realtime_offset_ns=clock.realtime_offset_ns(),
-            )  # fmt: skip
+            TrialHeld,
+            process=main,
+            init=init,
+            helpers=trial.identify(box.helper_pids),
+            cgroup=cgroup.id,
+            realtime_offset_ns=clock.realtime_offset_ns(),
         )
         consumer.start()
         stack.callback(_stop_quietly, consumer)
@@ -225,18 +222,20 @@ def _loading(module: str) -> Iterator[None]:
         thread.join()
 
 
+def record(log: LogWriter, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - as `Trial.record`
+    """Write an event of the supervisor to a log, and give it."""
+    made: list[E] = []
+
+    def make(n: int) -> E:
+        made.append(kind(n=n, time_ns=clock.boottime_ns(), origin=Origin.SUPERVISOR, **fields))
+        return made[-1]
+
+    log.record(make)
+    return made[-1]
+
+
 def _record_loss(log: LogWriter, loss: Loss) -> None:
-    log.record(
-        lambda n: EventsLost(
-            n=n,
-            time_ns=clock.boottime_ns(),
-            origin=Origin.SUPERVISOR,
-            count=loss.count,
-            hook=loss.hook,
-            first_ns=loss.first_ns,
-            last_ns=loss.last_ns,
-        )  # fmt: skip
-    )
+    record(log, EventsLost, count=loss.count, hook=loss.hook, first_ns=loss.first_ns, last_ns=loss.last_ns)
 
 
 def _stop_quietly(consumer: Consumer) -> None:

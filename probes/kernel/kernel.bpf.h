@@ -132,6 +132,10 @@ struct signal_struct {
 	int group_exit_code;
 };
 
+struct css_set {
+	struct cgroup *dfl_cgrp;
+};
+
 struct task_struct {
 	int pid;
 	int tgid;
@@ -143,6 +147,7 @@ struct task_struct {
 	struct fs_struct *fs;
 	struct files_struct *files;
 	struct signal_struct *signal;
+	struct css_set *cgroups;
 };
 
 struct linux_binprm {

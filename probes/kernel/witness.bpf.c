@@ -594,18 +594,57 @@ static __always_inline __u32 pid_inside(struct task_struct *task)
 	return own.nr;
 }
 
+/* The trial that a cgroup belongs to, by the id of its own cgroup; 0 when it is none of ours. */
+static __always_inline __u64 trial_of(struct cgroup *cgroup, struct w_settings *s)
+{
+	__u32 level = s->parent_level;
+	struct cgroup *ancestor;
+
+	if ((__u32)BPF_CORE_READ(cgroup, level) <= level)
+		return 0;
+	bpf_probe_read_kernel(&ancestor, sizeof(ancestor), &cgroup->ancestors[level]);
+	if (BPF_CORE_READ(ancestor, kn, id) != s->parent_id)
+		return 0;
+	bpf_probe_read_kernel(&ancestor, sizeof(ancestor), &cgroup->ancestors[level + 1]);
+	return BPF_CORE_READ(ancestor, kn, id);
+}
+
+static __always_inline void tell_join(struct task_struct *task, __u64 cgroup)
+{
+	struct w_member member = { .cgroup = cgroup, .start_ns = start_of(task) };
+	struct w_record r;
+	struct watched w;
+	__u32 pid = task->tgid;
+
+	if (!find_trial_of(&w, cgroup))
+		return;
+	bpf_map_update_elem(&members, &pid, &member, BPF_ANY);
+	begin(&r, W_PROC_STARTED);
+	r.pid = pid;
+	r.start_ns = member.start_ns;
+	r.number[1] = pid_inside(task);
+	put(&w, &r, sizeof(r), W_HOOK_CGROUP);
+}
+
+/* A child belongs to the cgroup it was born into: clone3 may name another one than its maker's. */
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
+	__u32 pid = child->tgid, zero = 0;
+	struct w_settings *s = bpf_map_lookup_elem(&settings, &zero);
 	struct w_member member;
 	struct w_record r;
 	struct watched w;
-	__u32 pid;
 
-	if (child->pid != child->tgid || !find_trial(&w))
+	if (child->pid != child->tgid || !s)
 		return 0;
+	if (!find_trial(&w)) {
+		member.cgroup = trial_of(BPF_CORE_READ(child, cgroups, dfl_cgrp), s);
+		if (member.cgroup)
+			tell_join(child, member.cgroup);
+		return 0;
+	}
 	begin(&r, W_PROC_STARTED);
-	pid = child->tgid;
 	member.cgroup = w.cgroup;
 	member.start_ns = child->start_boottime;
 	bpf_map_update_elem(&members, &pid, &member, BPF_ANY);
@@ -704,38 +743,6 @@ int BPF_PROG(on_signal, int sig, struct kernel_siginfo *info, struct task_struct
 	r.device = home && home->cgroup == w.cgroup;
 	put(&w, &r, sizeof(r), W_HOOK_SIGNAL);
 	return 0;
-}
-
-/* The trial that a cgroup belongs to, by the id of its own cgroup; 0 when it is none of ours. */
-static __always_inline __u64 trial_of(struct cgroup *cgroup, struct w_settings *s)
-{
-	__u32 level = s->parent_level;
-	struct cgroup *ancestor;
-
-	if ((__u32)BPF_CORE_READ(cgroup, level) <= level)
-		return 0;
-	bpf_probe_read_kernel(&ancestor, sizeof(ancestor), &cgroup->ancestors[level]);
-	if (BPF_CORE_READ(ancestor, kn, id) != s->parent_id)
-		return 0;
-	bpf_probe_read_kernel(&ancestor, sizeof(ancestor), &cgroup->ancestors[level + 1]);
-	return BPF_CORE_READ(ancestor, kn, id);
-}
-
-static __always_inline void tell_join(struct task_struct *task, __u64 cgroup)
-{
-	struct w_member member = { .cgroup = cgroup, .start_ns = start_of(task) };
-	struct w_record r;
-	struct watched w;
-	__u32 pid = task->tgid;
-
-	if (!find_trial_of(&w, cgroup))
-		return;
-	bpf_map_update_elem(&members, &pid, &member, BPF_ANY);
-	begin(&r, W_PROC_STARTED);
-	r.pid = pid;
-	r.start_ns = member.start_ns;
-	r.number[1] = pid_inside(task);
-	put(&w, &r, sizeof(r), W_HOOK_CGROUP);
 }
 
 /* Who joins a trial becomes known; who leaves it is told, since nothing of it is seen any more. */

@@ -49,11 +49,11 @@ class TrialCgroup(Protocol):
     def pids(self) -> tuple[int, ...]:
         """Give the host's pids of all members."""
 
-    def freeze(self, timeout_s: float) -> None:
-        """Stop all members; return when they are."""
+    def freeze(self, timeout_s: float) -> bool:
+        """Stop all members; True when the kernel confirmed it in time."""
 
-    def thaw(self) -> None:
-        """Let them go on."""
+    def thaw(self) -> bool:
+        """Let them go on; True when the kernel confirmed it in time."""
 
     def kill(self) -> None:
         """Kill all members."""
