@@ -115,9 +115,7 @@ def _run(parsed: Parsed) -> int:
     request = _request(parsed)
     if parsed.options.dry_run:
         return _dry_run(request)
-    from supervisor.run import run  # noqa: PLC0415
-
-    outcome = run(request)
+    outcome = _start(request)
     code = _exit_code(outcome, request)
     if request.json:
         _write_bytes([(outcome.directory / "completion.json").read_bytes()])
@@ -126,6 +124,15 @@ def _run(parsed: Parsed) -> int:
     _tell(_unmet(outcome, request))
     _send_status(request.status_fd, {"phase": "done", "run": outcome.run, "exit_code": code})
     return code
+
+
+def _start(request: RunRequest) -> Outcome:
+    from probes.kernel.pins import begin_loading  # noqa: PLC0415
+
+    begin_loading()  # the kernel verifies our programs while the rest of us is imported
+    from supervisor.run import run  # noqa: PLC0415
+
+    return run(request)
 
 
 def _request(parsed: Parsed) -> RunRequest:

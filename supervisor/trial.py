@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -18,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from probes.kernel import pins
+from probes.kernel import early, pins
 from probes.kernel.consumer import Consumer
 from probes.kernel.decode import decode_slab
 from probes.kernel.witness import KernelWitness, Loss
@@ -47,7 +46,6 @@ from supervisor.request import Phase, Progress
 E = TypeVar("E", bound=Event)
 
 _EMPTY_S = 5.0
-_LATER = "supervisor.concluding"
 _KEPT_BYTES = 2 << 20
 
 
@@ -169,14 +167,14 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         # The witness is closed after the cgroup is gone: that is how the last trial is known.
         closing = stack.enter_context(ExitStack())
         stack.callback(clean_cgroup, cgroup)
+        early.wait_for_loading()
         guardian = Guardian.start(cgroup, prepared.run, on_death=lambda: pins.collect_garbage(root))
         stack.callback(guardian.release)
-        with _loading(_LATER):
-            witness = KernelWitness.watch(root, cgroup.path)
+        witness = KernelWitness.watch(root, cgroup.path)
         closing.callback(witness.close)
         log = LogWriter.create(prepared.run.log, manifest_digest=prepared.manifest_digest)
         stack.callback(log.close)
-        box = stack.enter_context(hold(prepared.spec, cgroup))
+        box = stack.enter_context(hold(prepared.spec, cgroup, meanwhile=_import_later))
         _write_layers(prepared.run.outside, box)
         brake = Brake(cgroup)
         tape = Tape(log)
@@ -208,18 +206,9 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         yield trial
 
 
-@contextmanager
-def _loading(module: str) -> Iterator[None]:
-    """Import in a second thread what is needed later, while the kernel verifies our programs; both are done after it.
-
-    Nothing forks meanwhile: a child would inherit the locks of an import that never ends there.
-    """
-    thread = threading.Thread(target=importlib.import_module, args=(module,), name="supervise-import")
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
+def _import_later() -> None:
+    """Import what is needed after the trial while its box builds itself."""
+    importlib.import_module("supervisor.concluding")
 
 
 def record(log: LogWriter, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - as `Trial.record`

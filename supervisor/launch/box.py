@@ -18,6 +18,7 @@ import socket
 import stat
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol, Self
@@ -225,10 +226,11 @@ class Box:
         self.close()
 
 
-def hold(spec: BoxSpec, cgroup: TrialCgroup) -> Box:
+def hold(spec: BoxSpec, cgroup: TrialCgroup, *, meanwhile: Callable[[], object] | None = None) -> Box:
     """Build the box and stop in front of CMD's first instruction.
 
-    Call it before threads are started if that can be: the child is forked.
+    Call it before threads are started if that can be: the child is forked. ``meanwhile`` is called once it is: the box
+    builds itself on another processor.
 
     Raises:
         LaunchError: a step failed; nothing of CMD ran, and everything that was built is gone again.
@@ -255,6 +257,8 @@ def hold(spec: BoxSpec, cgroup: TrialCgroup) -> Box:
         on_failure.callback(_end, launcher_pid, cgroup)
         for ours in (init_side, main_side, report_side, errors_side):
             ours.close()
+        if meanwhile is not None:
+            meanwhile()
         awaiting = Awaiting(control=control, main=main, report=report, errors=errors)
         ready = awaiting.ready(spec.timeout_s)
         on_failure.pop_all()
