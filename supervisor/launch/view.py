@@ -117,7 +117,7 @@ class View:
     @property
     def layers(self) -> tuple[tuple[bytes, bytes], ...]:
         """Give (path, upper directory) of every overlay, for the state of files that were written outside."""
-        return tuple((step.path, step.upper) for step in self.steps if isinstance(step, MountOverlay))
+        return tuple((step.lower, step.upper) for step in self.steps if isinstance(step, MountOverlay))
 
     def execute(self, note: Note) -> None:
         """Build it, in the mount namespace of the caller.
