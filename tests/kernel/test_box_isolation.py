@@ -395,3 +395,14 @@ def test_a_terminal_of_another_user(lab: BoxLab) -> None:
         assert box.pty_master is not None
         assert os.read(box.pty_master, 100).split() == [b"x", b"1234"]
         assert box.wait()
+
+
+def test_signals_are_for_a_living_cmd_only(lab: BoxLab) -> None:
+    """The whole process group of CMD gets a signal, and nobody once CMD has ended."""
+    with lab.hold(lab.spec("sh", "-c", "sleep 608 & wait")) as box:
+        box.release()
+        while len(box.members()) < 2:
+            time.sleep(0.01)
+        assert box.signal(signal.SIGTERM)
+        assert box.wait()
+        assert not box.signal(signal.SIGTERM)
