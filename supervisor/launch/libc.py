@@ -86,8 +86,10 @@ def fork_into_cgroup(cgroup: int) -> int:
     """Fork, the child being born in the cgroup of a directory descriptor; give 0 in the child.
 
     To move a process into a cgroup afterwards costs a grace period of RCU (10 ms and more); to be born there costs
-    nothing, and no instant of the child's life is outside (clone3(2), CLONE_INTO_CGROUP, since Linux 5.7). This does
-    what `os.fork` does around the call, except that libc's own locks are not taken: see `fork_builder`.
+    nothing, and no instant of the child's life is outside (clone3(2), CLONE_INTO_CGROUP, since Linux 5.7).
+
+    Only for a process with a single Python thread: the child runs a few bytecodes before the interpreter knows of the
+    fork, and a waiting thread's request for the lock would make it wait for that thread, which it does not have.
     """
     arguments = _CLONE_ARGS.pack(_CLONE_INTO_CGROUP, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, cgroup)
     _python.PyOS_BeforeFork()
