@@ -260,7 +260,7 @@ class _Planner:
         found = tree.lstat(path)
         if found is None:
             raise FileNotFoundError(path)
-        several = found.st_nlink > 1 and tree is not self.view.lower
+        several = found.st_nlink > 1 or tree is self.view.work
         first = self.copies.get((found.st_dev, found.st_ino)) if several else None
         if first is None:
             self.prepare.append(Copy(source=self._source(tree), path=os.fsdecode(path), slot=slot))

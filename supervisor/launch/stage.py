@@ -30,7 +30,7 @@ from supervisor.launch.observe import Observer, problem
 from supervisor.launch.plan import Allowed, make_plan
 from supervisor.launch.snapshot import Snapshot, capture, describe
 from supervisor.launch.state import RunDir
-from supervisor.launch.tree import Tree, by_descriptor, is_below, join
+from supervisor.launch.tree import Tree, by_descriptor, is_below, join, split
 
 PRIVATE = (b"/tmp", b"/dev", b"/run", b"/proc", b"/sys")
 """Places of which the trial has its own: the host's are not what it sees, and its own are gone with it."""
@@ -187,7 +187,7 @@ class Stage:
         try:
             view = self._view(top)
             if view is None:
-                return self._observe_host(path)
+                return self._observe_unstaged(path, in_workspace=top == self.workspace)
             node = view.find(relative)
             before = self._observer.state(view.lower, relative)
             after = self._observer.state(*view.place(node)) if node is not None else None
@@ -196,10 +196,14 @@ class Stage:
             return Observed(before=text, after=text)
         return Observed(before=before, after=after)
 
-    def _observe_host(self, path: bytes) -> Observed:
-        with Tree(b"/") as tree:
-            after = self._observer.state(tree, path.strip(b"/"))
-        return Observed(before=problem("was not recorded before the trial"), after=after)
+    def _observe_unstaged(self, path: bytes, *, in_workspace: bool) -> Observed:
+        """Read a path without an overlay: one of a workspace that is written directly, or one whose writes are gone."""
+        above, name = split(path)
+        with Tree(above or b"/") as tree:
+            now = self._observer.state(tree, name)
+        if in_workspace:
+            return Observed(before=problem("was not recorded before the trial"), after=now)
+        return Observed(before=now, after=problem("writes to this place were not kept"))
 
     def _placed(self, path: bytes) -> tuple[bytes, bytes] | None:
         """Tell over which mount point a path lies, and where below it; None for a private place."""

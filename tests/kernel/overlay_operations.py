@@ -19,6 +19,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 NAMES = [b"a", b"b", b"c", b"new\nline", b"not-utf8-\xff", b" lead", b"-rf", b"d.md", b"\\x"]
 LONGEST = b"n" * 255
@@ -108,7 +109,8 @@ class Directory:
     def place(self, *, longest: bool = False) -> bytes:
         """Choose a name, in a directory that exists; the longest for files only, since no redirect can name it."""
         return os.path.join(
-            self.dice.choice([self.top, *self.paths(directories=True, files=False)]), self.dice.choice([*NAMES, LONGEST] if longest else NAMES)
+            self.dice.choice([self.top, *self.paths(directories=True, files=False)]),
+            self.dice.choice([*NAMES, LONGEST] if longest else NAMES),
         )
 
     def regular(self) -> bytes:
@@ -118,9 +120,15 @@ class Directory:
             raise OSError(22, "no regular file")
         return path
 
+    def fresh(self, path: bytes) -> BinaryIO:
+        """Open for writing what is a regular file or nothing yet."""
+        if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+            raise OSError(22, "no regular file")
+        return open(path, "wb")
+
     def do_create(self) -> None:
         """Create or overwrite."""
-        with open(self.place(longest=True), "wb") as file:
+        with self.fresh(self.place(longest=True)) as file:
             file.write(self.dice.randbytes(self.dice.choice([0, 3, 5000])))
 
     def do_append(self) -> None:
@@ -138,7 +146,7 @@ class Directory:
 
     def do_sparse(self) -> None:
         """Write far behind the end."""
-        with open(self.place(), "wb") as file:
+        with self.fresh(self.place()) as file:
             file.seek(300_000)
             file.write(b"end")
             file.truncate(400_000)
