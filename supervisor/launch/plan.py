@@ -324,10 +324,16 @@ class _Planner:
         """Plan the host names that show a copied inode though the upper tree does not have them."""
         if not self.view.copied_inodes:
             return
+        restored: set[bytes] = set()
         for node in self.view.below(self.view.root):
-            if node.copy is not None and node.path not in self.placed:
-                in_place = self.view.lower.lstat(node.path) is not None or self._in_moved(node)
-                self._visit_entry(node, node.lower if in_place else None)
+            if node.copy is None or node.path in self.placed:
+                continue
+            in_place = self.view.lower.lstat(node.path) is not None or self._in_moved(node)
+            self._visit_entry(node, node.lower if in_place else None)
+            above = self.view.find(split(node.path)[0]) if in_place and node.path in self.placed else None
+            if above is not None and above.entry is None and above.path not in restored:
+                restored.add(above.path)
+                self._set_attributes(above)  # a directory that the trial did not touch keeps its times
 
     def _in_moved(self, node: Node) -> bool:
         return any(is_below(node.path, place) for place in self.places)

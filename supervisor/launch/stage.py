@@ -19,12 +19,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from supervisor.errors import MachineError
+from supervisor.errors import MachineError, UsageError
 from supervisor.evidence.facts import Observed
 from supervisor.launch.commit import CommitResult, Executor, no_fault
 from supervisor.launch.copying import copy_attributes
 from supervisor.launch.durable import write_whole
-from supervisor.launch.journal import Journal, Phase, Source
+from supervisor.launch.journal import Journal, Phase, Plan, Source
 from supervisor.launch.merged import Merged
 from supervisor.launch.observe import Observer, problem
 from supervisor.launch.plan import Allowed, make_plan
@@ -150,6 +150,11 @@ class Stage:
         journal = Journal(self.run.stage, durable=durable)
         resumed = journal.exists
         self.close()
+        if resumed and journal.phase() is Phase.DONE:
+            return _result(journal.plan(), journal, resumed=True)
+        if not self.upper.is_dir():
+            message = f"nothing is staged in run {self.run.id}"
+            raise UsageError(message, place="RUN")
         with Merged.open(self.workspace, self.upper, self.work) as view:
             if not resumed:
                 journal.begin(make_plan(view, allowed=allowed, began_ns=self.began_ns, quarantine=self._free(view)))
@@ -162,11 +167,19 @@ class Stage:
                     Executor(plan, trees, host, journal, fault).run()
                 else:
                     journal.advance(Phase.DONE)
-        return CommitResult(entries=plan.entries, left=(*plan.left, *journal.left()), resumed=resumed)
+        return _result(plan, journal, resumed=resumed)
 
     def discard(self) -> None:
-        """Remove what is staged, and what was written outside the workspace."""
+        """Remove what is staged, and what was written outside the workspace.
+
+        Raises:
+            UsageError: a commit was interrupted: what is staged is needed to finish it.
+        """
         self.close()
+        journal = Journal(self.run.stage, durable=False)
+        if journal.exists and journal.phase() not in {Phase.PREPARE, Phase.DONE}:
+            message = f"commit of run {self.run.id} was interrupted"
+            raise UsageError(message, place="RUN", hint=f"supervise commit {self.run.id} finishes it")
         for directory in (self.upper, self.work, self.run.outside):
             shutil.rmtree(directory, ignore_errors=True)
 
@@ -233,6 +246,11 @@ class Stage:
                 return None
             self._views[top] = self._stack.enter_context(Merged.open(top, upper, work))
         return self._views[top]
+
+
+def _result(plan: Plan, journal: Journal, *, resumed: bool) -> CommitResult:
+    left = dict.fromkeys((*plan.left, *journal.left()))
+    return CommitResult(entries=plan.entries, left=tuple(left), resumed=resumed)
 
 
 def _touched(view: Merged) -> Iterator[bytes]:

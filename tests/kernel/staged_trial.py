@@ -28,7 +28,7 @@ class Trial:
         self.host, self.plain = path / "host", path / "plain"
         self.host.mkdir(parents=True)
         if seed is not None:
-            build(os.fsencode(self.host), random.Random(seed))
+            build(os.fsencode(self.host), random.Random(seed))  # noqa: S311 - repeatable on purpose
         if script is not None:
             subprocess.run(["bash", "-euc", script], cwd=self.host, check=True)
         subprocess.run(["cp", "-a", self.host, self.plain], check=True)

@@ -6,16 +6,13 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from staged_trial import Trial, everything, without
 
 from supervisor.errors import MachineError
 from supervisor.launch.stage import Stage
-
-sys.path.insert(0, str(Path(__file__).parent))
-from staged_trial import Trial, everything, without
 
 pytestmark = pytest.mark.kernel("overlay")
 
@@ -149,11 +146,10 @@ def test_no_symlink_leads_a_commit_out_of_the_workspace(tmp_path: Path) -> None:
 
 
 def test_holes_stay_holes(tmp_path: Path) -> None:
-    """A sparse file of a terabyte is committed in no time and takes no more room."""
+    """A sparse file is committed with its holes, and what lies between them."""
     trial = Trial(tmp_path / "t", script="true")
-    trial.act(
-        script="truncate -s 1T hole; printf x | dd of=hole bs=1 seek=$((1<<39)) conv=notrunc status=none; truncate -s 0 hole; truncate -s 1G hole; printf mid | dd of=hole bs=1 seek=500000000 conv=notrunc status=none"
-    )
+    trial.act(script="truncate -s 1G hole; printf mid | dd of=hole bs=1 seek=500000000 conv=notrunc status=none")
+
     with trial.stage as stage:
         stage.commit(everything)
     found = (trial.host / "hole").stat()

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from overlay_operations import describe
+from staged_trial import Trial
 
 from supervisor.events import Kind
 from supervisor.evidence.facts import FileState
 from supervisor.launch.merged import Merged
-
-sys.path.insert(0, str(Path(__file__).parent))
-from overlay_operations import describe
-from staged_trial import Trial
 
 pytestmark = pytest.mark.kernel("overlay")
 
