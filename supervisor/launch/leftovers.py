@@ -19,8 +19,8 @@ from pathlib import Path
 
 from supervisor.errors import MachineError
 from supervisor.launch.cgroup import PARENT, Cgroup
+from supervisor.launch.detach import unmount_below
 from supervisor.launch.journal import Journal, Phase
-from supervisor.launch.mounts import unmount_below
 from supervisor.launch.state import Home, RunDir
 
 _EMPTY_S = 10.0

@@ -100,6 +100,7 @@ def test_only_allowed_paths_are_applied(tmp_path: Path) -> None:
         ".", "keep", "out", "out/deep", "out/deep/z", "out/src", "out/src/in", "out/src/in/x", "out/src/y",
         "src", "src/in", "src/in/x", "src/y",
     ]  # fmt: skip
+    assert (trial.host / "out/src/in").stat().st_mtime_ns == (trial.host / "src/in").stat().st_mtime_ns
     assert trial.host.stat().st_mode & 0o777 == 0o700
     assert {entry.path for entry in result.left} >= {b"keep", b"no/z", b"no", b"src/in/x", b"src/y"}
     assert result.conflicts == ()
