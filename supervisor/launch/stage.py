@@ -19,18 +19,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from supervisor.errors import MachineError
+from supervisor.errors import MachineError, UsageError
 from supervisor.evidence.facts import Observed
 from supervisor.launch.commit import CommitResult, Executor, no_fault
 from supervisor.launch.copying import copy_attributes
 from supervisor.launch.durable import write_whole
-from supervisor.launch.journal import Journal, Phase, Source
+from supervisor.launch.journal import Journal, Phase, Plan, Source
 from supervisor.launch.merged import Merged
 from supervisor.launch.observe import Observer, problem
 from supervisor.launch.plan import Allowed, make_plan
 from supervisor.launch.snapshot import Snapshot, capture, describe
 from supervisor.launch.state import RunDir
-from supervisor.launch.tree import Tree, by_descriptor, is_below, join
+from supervisor.launch.tree import Tree, by_descriptor, is_below, join, split
 
 PRIVATE = (b"/tmp", b"/dev", b"/run", b"/proc", b"/sys")
 """Places of which the trial has its own: the host's are not what it sees, and its own are gone with it."""
@@ -150,6 +150,11 @@ class Stage:
         journal = Journal(self.run.stage, durable=durable)
         resumed = journal.exists
         self.close()
+        if resumed and journal.phase() is Phase.DONE:
+            return _result(journal.plan(), journal, resumed=True)
+        if not self.upper.is_dir():
+            message = f"nothing is staged in run {self.run.id}"
+            raise UsageError(message, place="RUN")
         with Merged.open(self.workspace, self.upper, self.work) as view:
             if not resumed:
                 journal.begin(make_plan(view, allowed=allowed, began_ns=self.began_ns, quarantine=self._free(view)))
@@ -162,11 +167,19 @@ class Stage:
                     Executor(plan, trees, host, journal, fault).run()
                 else:
                     journal.advance(Phase.DONE)
-        return CommitResult(entries=plan.entries, left=(*plan.left, *journal.left()), resumed=resumed)
+        return _result(plan, journal, resumed=resumed)
 
     def discard(self) -> None:
-        """Remove what is staged, and what was written outside the workspace."""
+        """Remove what is staged, and what was written outside the workspace.
+
+        Raises:
+            UsageError: a commit was interrupted: what is staged is needed to finish it.
+        """
         self.close()
+        journal = Journal(self.run.stage, durable=False)
+        if journal.exists and journal.phase() not in {Phase.PREPARE, Phase.DONE}:
+            message = f"commit of run {self.run.id} was interrupted"
+            raise UsageError(message, place="RUN", hint=f"supervise commit {self.run.id} finishes it")
         for directory in (self.upper, self.work, self.run.outside):
             shutil.rmtree(directory, ignore_errors=True)
 
@@ -187,7 +200,7 @@ class Stage:
         try:
             view = self._view(top)
             if view is None:
-                return self._observe_host(path)
+                return self._observe_unstaged(path, in_workspace=top == self.workspace)
             node = view.find(relative)
             before = self._observer.state(view.lower, relative)
             after = self._observer.state(*view.place(node)) if node is not None else None
@@ -196,10 +209,14 @@ class Stage:
             return Observed(before=text, after=text)
         return Observed(before=before, after=after)
 
-    def _observe_host(self, path: bytes) -> Observed:
-        with Tree(b"/") as tree:
-            after = self._observer.state(tree, path.strip(b"/"))
-        return Observed(before=problem("was not recorded before the trial"), after=after)
+    def _observe_unstaged(self, path: bytes, *, in_workspace: bool) -> Observed:
+        """Read a path without an overlay: one of a workspace that is written directly, or one whose writes are gone."""
+        above, name = split(path)
+        with Tree(above or b"/") as tree:
+            now = self._observer.state(tree, name)
+        if in_workspace:
+            return Observed(before=problem("was not recorded before the trial"), after=now)
+        return Observed(before=now, after=problem("writes to this place were not kept"))
 
     def _placed(self, path: bytes) -> tuple[bytes, bytes] | None:
         """Tell over which mount point a path lies, and where below it; None for a private place."""
@@ -229,6 +246,11 @@ class Stage:
                 return None
             self._views[top] = self._stack.enter_context(Merged.open(top, upper, work))
         return self._views[top]
+
+
+def _result(plan: Plan, journal: Journal, *, resumed: bool) -> CommitResult:
+    left = dict.fromkeys((*plan.left, *journal.left()))
+    return CommitResult(entries=plan.entries, left=tuple(left), resumed=resumed)
 
 
 def _touched(view: Merged) -> Iterator[bytes]:
