@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+from transcript import ENDPOINT, EVENTUALLY, MAIN, WITHIN, Transcript, ordinary, policy_for, straggler
 
 from policies.types import AtEndpoint, LimitRole, PeriodKind
 from supervisor import events as ev
 from supervisor.verdict.judge import Grade, Judgement, judge
-from transcript import ENDPOINT, EVENTUALLY, MAIN, WITHIN, Transcript, ordinary, policy_for, straggler
 
 
 def verdict(trial: Transcript, **options: object) -> str:
@@ -133,7 +133,7 @@ def test_a_service_reached_outside_leaves_later_outcomes_open() -> None:
     trial.add(ev.ConnectionAttempted, transport="unix", path=b"/srv/x.sock", outside=True)
     answer = judged(trial, period=EVENTUALLY)
     assert answer.finality.verdict == "unresolved"
-    assert [effect.route for effect in answer.open_effects if "runs" in effect.could_affect][0] == "service"
+    assert next(effect.route for effect in answer.open_effects if "runs" in effect.could_affect) == "service"
     assert answer.separation.verdict == "unresolved"
     assert verdict(trial) == "final"
 
@@ -209,7 +209,7 @@ SITUATIONS = list(
 )
 
 
-def may_be_final(  # noqa: PLR0913 - the whole product, written independently of the table
+def may_be_final(
     handling: str,
     *,
     snapshot: bool,
@@ -226,15 +226,13 @@ def may_be_final(  # noqa: PLR0913 - the whole product, written independently of
         return False
     if handling == "ended":
         return True
-    if handling == "cancel" and at_endpoint is AtEndpoint.CANCEL:
-        return True
-    return False
+    return handling == "cancel" and at_endpoint is AtEndpoint.CANCEL
 
 
 @pytest.mark.parametrize(
     ("handling", "snapshot", "gap_write", "late_snapshot", "pids_left", "period", "at_endpoint"), SITUATIONS
 )
-def test_no_wrong_final_over_the_full_product(  # noqa: PLR0913, PLR0917 - the full product
+def test_no_wrong_final_over_the_full_product(
     handling: str,
     snapshot: bool,  # noqa: FBT001 - a parameter of the test
     gap_write: bool,  # noqa: FBT001 - a parameter of the test
