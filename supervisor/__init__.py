@@ -1,1 +1,75 @@
-"""Run one trial of any agent runner in a box, watch it from outside, and judge it from the log alone."""
+"""Run one trial of any agent runner in a box, watch it from outside, and judge it from the log alone.
+
+For harnesses, `run` does what the command ``supervise`` does, `read` gives what it concluded, and `Completion` is the
+type of both. Importing this package imports nothing else: what a call needs is imported by the call.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from policies.types import Policy
+    from supervisor.verdict.completion import Completion
+
+__all__ = ["Completion", "read", "run"]
+
+
+def run(command: Sequence[str | bytes], policy: str | Path | Policy | None = None, **options: Any) -> Completion:  # noqa: ANN401
+    """Run one command as a trial, and give the completion argument.
+
+    Args:
+        command: CMD and its arguments, never joined into a shell string.
+        policy: a built-in name, a file, a policy, or None for the default one.
+        **options: those of the command line by name, written as there (``period="within:10s"``, ``write=["*.md"]``,
+            ``env=["NAME=V"]``), and ``name``, ``user``, ``cwd``, ``environ``, ``home`` and ``on_progress`` as in
+            `supervisor.request.RunRequest`.
+
+    Raises:
+        SuperviseError: the trial was not started, or could not be judged. What CMD does is no error.
+    """
+    from supervisor.harness import run_command  # noqa: PLC0415
+
+    return run_command(command, policy, options)
+
+
+def read(reference: str | Path) -> Completion:
+    """Give what was concluded about a run.
+
+    Args:
+        reference: an id, a unique prefix of one, ``last``, or a directory.
+
+    Raises:
+        UsageError: there is no such run.
+        LogError: the run was never sealed, or its log does not verify.
+    """
+    from supervisor.harness import read_reference  # noqa: PLC0415
+
+    return read_reference(reference)
+
+
+def __getattr__(name: str) -> object:
+    """Import `Completion` when it is first asked for: msgspec costs 30 ms."""
+    if name != "Completion":
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    from supervisor.verdict.completion import Completion  # noqa: PLC0415
+
+    return Completion
+
+
+class _Package(ModuleType):
+    """Keeps ``supervisor.run`` the function: importing the module ``supervisor/run.py`` would put itself there."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Let everything be set but a module where the function stands."""
+        if not (name == "run" and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -73,6 +73,10 @@ class LogError(SuperviseError):
         self.frame = frame
 
 
+class LogUnsealedError(LogError):
+    """The log's: whole as far as it goes, but without a seal. Exit code 1; ``frame`` is where one was expected."""
+
+
 class LogUnreadableError(LogError):
     """The log's: there is nothing that could be verified (no directory, no permission). Exit code 125."""
 

@@ -89,6 +89,25 @@ class ProcessExecuted(Event, frozen=True, kw_only=True):
     path_truncated: bool = False
 
 
+class ProcessExecFailed(Event, frozen=True, kw_only=True):
+    """A process tried to become another program and could not."""
+
+    path: bytes
+    error: int
+    verified: bool = True
+
+
+class ProcessReached(Event, frozen=True, kw_only=True):
+    """A process reached into another one: ``how`` is ptrace, process_vm_writev or process_vm_readv.
+
+    From then on the arguments of calls that were read from the target's memory prove nothing.
+    """
+
+    target_inside: int
+    how: str
+    error: int | None = None
+
+
 class ProcessExited(Event, frozen=True, kw_only=True):
     """The last thread of a process ended. One of ``exit_code`` and ``signal`` is set."""
 
@@ -132,6 +151,7 @@ class FileEvent(Event, frozen=True, kw_only=True):
             False: a user pointer that was read after the call; the final state must agree before it is believed.
         device, inode: of the file, 0 when not known (the call failed, or only a name was given).
         error: errno of a refused or failed attempt, None when it happened.
+        reachable: False for a file that is not below the trial's root: it was inherited or received from outside.
     """
 
     path: bytes
@@ -140,6 +160,7 @@ class FileEvent(Event, frozen=True, kw_only=True):
     device: int = 0
     inode: int = 0
     error: int | None = None
+    reachable: bool = True
 
 
 class Kind(StrEnum):
@@ -169,7 +190,8 @@ class FileWritten(FileEvent, frozen=True, kw_only=True):
     """Bytes were written through one open file by one process.
 
     The first write is told at once; what follows is told as totals when the descriptor is closed, or at a boundary of
-    the trial (endpoint, freeze, seal). ``totals`` marks the second form: it counts again what the first one said.
+    the trial (endpoint, freeze, seal). ``totals`` marks the second form: it counts again what the first one said, and
+    has no path: device, inode and process name the write it completes.
     """
 
     count: int
@@ -380,8 +402,8 @@ class StageCommitted(Event, frozen=True, kw_only=True):
 class TrialSealed(Event, frozen=True, kw_only=True):
     """The end of the log: what follows is no part of it.
 
-    ``evidence_frames`` and ``evidence_root`` are the log up to the evidence checkpoint; ``completion`` and ``stage`` are
-    the digests of what was concluded from it.
+    ``evidence_frames`` and ``evidence_root`` are the log up to the evidence checkpoint; ``completion`` and ``stage``
+    are the digests of what was concluded from it.
     """
 
     evidence_frames: int
@@ -394,3 +416,13 @@ class NoteReceived(Event, frozen=True, kw_only=True):
     """Something the trial said through ``$SUPERVISE_NOTIFY``. Never closes a route."""
 
     text: str
+
+
+# -- the log itself ------------------------------------------------------------------------------------------------
+
+
+class UnknownRecorded(Event, frozen=True, kw_only=True):
+    """The log holds a record of a kind that this version does not know. ``record`` is the whole of it, as JSON."""
+
+    recorded_kind: str
+    record: bytes

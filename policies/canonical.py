@@ -1,0 +1,74 @@
+"""A policy written out: as plain values, as canonical bytes with their digest, as TOML.
+
+The rule: ``policy_from_mapping(policy_to_mapping(policy)) == policy``, and two policies have one digest exactly when
+they are equal. Defaults are written out, so a digest does not change its meaning when a default does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from policies.durations import format_duration, format_period
+from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section
+from policies.types import Period, Policy
+
+
+def policy_to_mapping(policy: Policy) -> dict[str, Any]:
+    """Give the tables of the policy's file, every key that has a value among them."""
+    tables = {section.name: _table(section, getattr(policy, section.name)) for section in SECTIONS}
+    return {"schema": SCHEMA_VERSION, "name": policy.name, **tables}
+
+
+def canonical_bytes(policy: Policy) -> bytes:
+    """Give the bytes that the digest covers: JSON with sorted keys, no spaces, ASCII only."""
+    return json.dumps(policy_to_mapping(policy), sort_keys=True, separators=(",", ":")).encode()
+
+
+def policy_digest(policy: Policy) -> str:
+    """Give ``sha256:…`` of the canonical bytes."""
+    return f"sha256:{hashlib.sha256(canonical_bytes(policy)).hexdigest()}"
+
+
+def render_toml(policy: Policy) -> str:
+    """Write the policy as a TOML file that `policies.parse` reads back as the same policy."""
+    mapping = policy_to_mapping(policy)
+    head = [f"{key} = {_toml(mapping.pop(key))}" for key in ("schema", "name")]
+    tables = [line for name, table in mapping.items() for line in _toml_table(name, table)]
+    return "\n".join([*head, *tables]) + "\n"
+
+
+def _table(section: Section, value: object) -> dict[str, Any]:
+    found = {key.name: _plain(key, getattr(value, key.field)) for key in section.keys}
+    return {name: plain for name, plain in found.items() if plain is not None}
+
+
+def _plain(key: Key, value: object) -> Any:  # noqa: ANN401  (whatever JSON can hold)
+    match value:
+        case Period():
+            return format_period(value)
+        case StrEnum():
+            return value.value
+        case float() | int():
+            return format_duration(value)
+        case tuple():
+            return list(value)
+        case str() | None:
+            return value
+        case _:
+            message = f"no plain form for {key.name}"
+            raise TypeError(message)
+
+
+def _toml_table(name: str, table: Mapping[str, Any]) -> list[str]:
+    return ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items())]
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(_toml(item) for item in value)}]"
+    # JSON strings are TOML basic strings, but for DEL, which TOML wants escaped too.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

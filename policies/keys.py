@@ -1,0 +1,202 @@
+"""The keys of a policy file: one table from which parsing, printing and the JSON Schema are made.
+
+Only keys and values that this version acts on are here. A key that is promised elsewhere but does nothing yet must be
+refused: a policy that is silently ignored would let a verdict claim what nobody enforced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from policies.types import (
+    AtEndpoint,
+    Claim,
+    Commit,
+    CredentialsPolicy,
+    FilesMode,
+    FilesPolicy,
+    LimitRole,
+    NetworkDefault,
+    NetworkPolicy,
+    StopRule,
+)
+
+SCHEMA_VERSION = 1
+"""The value of the key ``schema``."""
+
+
+class Shape(StrEnum):
+    """How the value of a key is written."""
+
+    TEXT = "text"
+    TEXTS = "texts"
+    DURATION = "duration"
+    PERIOD = "period"
+    CHOICE = "choice"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One key.
+
+    Attributes:
+        name: in the file.
+        field: of the section's type.
+        about: one sentence for people.
+        choices: the values that are accepted, for `Shape.CHOICE`.
+        pattern: what a text must look like, whole, or None.
+    """
+
+    name: str
+    field: str
+    shape: Shape
+    about: str
+    choices: tuple[StrEnum, ...] = ()
+    pattern: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """One table of the file, and the type that holds it."""
+
+    name: str
+    type: type[Claim | StopRule | FilesPolicy | NetworkPolicy | CredentialsPolicy]
+    about: str
+    keys: tuple[Key, ...]
+
+
+CLAIM = Section(
+    name="claim",
+    type=Claim,
+    about="What the label is about, fixed before the run.",
+    keys=(
+        Key(
+            name="outcome",
+            field="outcome",
+            shape=Shape.TEXT,
+            about="The path that names the outcome; without it the outcome is the exit code and the whole workspace.",
+        ),
+        Key(
+            name="scope",
+            field="scope",
+            shape=Shape.TEXTS,
+            about="Globs of the files the claim is about; empty: the outcome, else the whole workspace.",
+        ),
+        Key(
+            name="period",
+            field="period",
+            shape=Shape.PERIOD,
+            about="How long the outcome is judged: endpoint, within:D or eventually.",
+        ),
+        Key(
+            name="unit",
+            field="unit",
+            shape=Shape.TEXT,
+            about="What counts as one observation: run, or stream:NAME for runs that are counted together.",
+            pattern=r"run|stream:[^\s:]+",
+        ),
+    ),
+)
+
+STOP = Section(
+    name="stop",
+    type=StopRule,
+    about="What ends the trial, and what happens then.",
+    keys=(
+        Key(name="wall", field="wall_s", shape=Shape.DURATION, about="Wall time after which the trial is ended."),
+        Key(
+            name="role",
+            field="role",
+            shape=Shape.CHOICE,
+            about="Whether the limit is part of the task, or only ends the watching of actions.",
+            choices=tuple(LimitRole),
+        ),
+        Key(
+            name="at_endpoint",
+            field="at_endpoint",
+            shape=Shape.CHOICE,
+            about="What is done with what is still alive at the endpoint.",
+            choices=tuple(AtEndpoint),
+        ),
+        Key(
+            name="settle",
+            field="settle_s",
+            shape=Shape.DURATION,
+            about="How long what is still alive is followed; what is alive after it is killed.",
+        ),
+    ),
+)
+
+FILES = Section(
+    name="files",
+    type=FilesPolicy,
+    about="What may be written, and where it goes.",
+    keys=(
+        Key(
+            name="workspace",
+            field="workspace",
+            shape=Shape.TEXT,
+            about="The directory that the trial works in; without it the current one.",
+        ),
+        Key(
+            name="mode",
+            field="mode",
+            shape=Shape.CHOICE,
+            about="Whether writes to the workspace are staged and committed, or made in place.",
+            choices=tuple(FilesMode),
+        ),
+        Key(
+            name="commit",
+            field="commit",
+            shape=Shape.CHOICE,
+            about="When staged writes are applied to the workspace.",
+            choices=tuple(Commit),
+        ),
+        Key(
+            name="write",
+            field="write",
+            shape=Shape.TEXTS,
+            about="Globs of what may be written; without it the workspace, and writes elsewhere are only discarded.",
+        ),
+    ),
+)
+
+NETWORK = Section(
+    name="network",
+    type=NetworkPolicy,
+    about="What may be sent. Loopback inside the trial always works.",
+    keys=(
+        Key(
+            name="default",
+            field="default",
+            shape=Shape.CHOICE,
+            about="What happens to traffic to addresses outside the trial.",
+            choices=(NetworkDefault.DENY,),
+        ),
+    ),
+)
+
+CREDENTIALS = Section(
+    name="credentials",
+    type=CredentialsPolicy,
+    about="What the trial may hold that identifies somebody.",
+    keys=(
+        Key(
+            name="env",
+            field="env",
+            shape=Shape.TEXTS,
+            about="Names of the environment that are kept although they look secret.",
+            pattern=r"[^=\x00]+",
+        ),
+        Key(
+            name="mask",
+            field="mask",
+            shape=Shape.TEXTS,
+            about="Globs of further paths that the trial must not see; ~/ is the home of the user.",
+        ),
+    ),
+)
+
+SECTIONS = (CLAIM, STOP, FILES, NETWORK, CREDENTIALS)
+"""Every table of a policy file, in the order in which they are printed. Each is an attribute of `Policy` by name."""

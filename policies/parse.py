@@ -1,0 +1,224 @@
+"""TOML text → `Policy`. Unknown keys and wrong types are errors that carry their path (``claim.scope[2]``).
+
+What comes in is text or the name of a built-in policy; what goes out is whole and checked. The rule: nothing in a file
+is ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NoReturn
+
+from policies.durations import parse_duration, parse_period
+from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
+from policies.types import Commit, FilesMode, Period, Policy
+from supervisor.errors import PolicyError
+
+BUILT_IN = ("default",)
+"""Names of the policies that come with the program."""
+
+_TYPE_NAMES: Mapping[type, str] = {
+    bool: "a boolean",
+    int: "an integer",
+    float: "a float",
+    str: "a string",
+    list: "an array",
+    dict: "a table",
+}
+"""TOML's own words for what `tomllib` gives; the rest are dates and times."""
+
+
+def load_policy(name_or_path: str) -> Policy:
+    """Read a policy file, or a built-in policy by its name.
+
+    Args:
+        name_or_path: a path when it has a slash or ends with ``.toml``, else the name of a built-in policy.
+
+    Raises:
+        PolicyError: when there is no such policy, it cannot be read, or it does not hold together.
+    """
+    path = find_policy(name_or_path)
+    try:
+        text = path.read_bytes().decode()
+    except OSError as err:
+        message = f"cannot read the policy: {err.strerror}"
+        raise PolicyError(message, place=name_or_path) from err
+    except UnicodeDecodeError as err:
+        message = f"expected UTF-8 text, got byte 0x{err.object[err.start]:02x} at offset {err.start}"
+        raise PolicyError(message, place=name_or_path) from err
+    return parse_policy(text, place=name_or_path)
+
+
+def find_policy(name_or_path: str) -> Path:
+    """Give the file that a name or a path means; whether a path exists is not looked up.
+
+    Raises:
+        PolicyError: when a bare name is no built-in policy.
+    """
+    if "/" in name_or_path or name_or_path.endswith(".toml"):
+        return Path(name_or_path)
+    if name_or_path in BUILT_IN:
+        return Path(__file__).with_name(f"{name_or_path}.toml")
+    message = f"expected a file or one of {', '.join(BUILT_IN)}, got {name_or_path!r}"
+    raise PolicyError(message, place="policy", hint=f"write ./{name_or_path} for a file of that name")
+
+
+def parse_policy(text: str, *, place: str) -> Policy:
+    """Read the text of a policy file.
+
+    Args:
+        text: TOML.
+        place: the file's name, for errors.
+
+    Raises:
+        PolicyError: for text that is no TOML, an unknown key, a wrong type or a value that is not accepted.
+    """
+    import tomllib  # noqa: PLC0415  (14 ms that a run without a policy file does not need)
+
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as err:
+        message = f"not TOML: {err}"
+        raise PolicyError(message, place=place) from err
+    try:
+        return policy_from_mapping(document)
+    except PolicyError as err:
+        where = f"{place}: {err.place}" if err.place else place
+        raise PolicyError(err.message, place=where, hint=err.hint) from err
+
+
+def policy_from_mapping(document: Mapping[str, Any]) -> Policy:
+    """Make a policy from the tables of a file, or from `policies.canonical.policy_to_mapping`.
+
+    Raises:
+        PolicyError: its place is the path of the key (``network.default``).
+    """
+    sections = {section.name: section for section in SECTIONS}
+    _refuse_unknown(document, ("schema", "name", *sections), "")
+    _check_schema(document)
+    tables = {name: _read_section(section, document[name]) for name, section in sections.items() if name in document}
+    policy = Policy(name=_read_name(document), **tables)
+    check_policy(policy)
+    return policy
+
+
+def check_policy(policy: Policy) -> None:
+    """Refuse what each key allows but the whole does not.
+
+    Raises:
+        PolicyError: staged writes are asked for in direct mode, or the limit is no time at all.
+    """
+    if policy.stop.wall_s is not None and policy.stop.wall_s <= 0:
+        message = "expected a duration above zero, got 0"
+        raise PolicyError(message, place="stop.wall")
+    if policy.files.mode is FilesMode.DIRECT and policy.files.commit is not Commit.ALWAYS:
+        message = f"expected staged files, got mode = direct with commit = {policy.files.commit}"
+        raise PolicyError(message, place="files.commit", hint="direct writes are made in place: nothing is committed")
+
+
+def _check_schema(document: Mapping[str, Any]) -> None:
+    if "schema" not in document:
+        message = f"expected schema = {SCHEMA_VERSION}, got nothing"
+        raise PolicyError(message, place="schema")
+    if document["schema"] != SCHEMA_VERSION or isinstance(document["schema"], bool):
+        message = f"expected {SCHEMA_VERSION}, got {_shown(document['schema'])}"
+        raise PolicyError(message, place="schema")
+
+
+def _read_name(document: Mapping[str, Any]) -> str:
+    return _text(document["name"], "name") if "name" in document else "unnamed"
+
+
+def _read_section(section: Section, table: object) -> Any:  # noqa: ANN401  (one of the five section types)
+    if not isinstance(table, dict):
+        _refuse("a table", table, section.name)
+    _refuse_unknown(table, [key.name for key in section.keys], f"{section.name}.")
+    read: dict[str, Any] = {
+        key.field: _read_key(key, table[key.name], section.name) for key in section.keys if key.name in table
+    }
+    return section.type(**read)
+
+
+def _read_key(key: Key, value: object, section: str) -> object:
+    place = f"{section}.{key.name}"
+    match key.shape:
+        case Shape.TEXTS:
+            return _texts(key, value, place)
+        case Shape.CHOICE:
+            return parse_choice(key.choices, value, place=place)
+        case Shape.DURATION | Shape.PERIOD | Shape.TEXT:
+            return _READERS[key.shape](key, _text(value, place), place)
+
+
+def _one_text(key: Key, value: str, place: str) -> str:
+    if key.pattern is not None and not re.fullmatch(key.pattern, value):
+        message = f"expected {key.pattern}, got {value!r}"
+        raise PolicyError(message, place=place)
+    return value
+
+
+_READERS: dict[Shape, Callable[[Key, str, str], float | Period | str]] = {
+    Shape.DURATION: lambda _key, value, place: parse_duration(value, place=place),
+    Shape.PERIOD: lambda _key, value, place: parse_period(value, place=place),
+    Shape.TEXT: _one_text,
+}
+
+
+def _texts(key: Key, value: object, place: str) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        _refuse("an array of strings", value, place)
+    return tuple(
+        _one_text(key, _text(item, f"{place}[{index}]"), f"{place}[{index}]") for index, item in enumerate(value)
+    )
+
+
+def parse_choice(choices: Iterable[StrEnum], value: object, *, place: str) -> StrEnum:
+    """Read one of the words of a closed set.
+
+    Raises:
+        PolicyError: when the value is none of them; the message lists them.
+    """
+    known = {choice.value: choice for choice in choices}
+    text = _text(value, place)
+    if text not in known:
+        message = f"expected {' or '.join(known)}, got {text!r}"
+        raise PolicyError(message, place=place)
+    return known[text]
+
+
+def _text(value: object, place: str) -> str:
+    if not isinstance(value, str):
+        _refuse("a string", value, place)
+    if not value:
+        message = "expected a string, got an empty one"
+        raise PolicyError(message, place=place)
+    return value
+
+
+def _refuse(expected: str, value: object, place: str) -> NoReturn:
+    message = f"expected {expected}, got {_shown(value)}"
+    raise PolicyError(message, place=place)
+
+
+def _shown(value: object) -> str:
+    """Name the type, and the value where it is short: ``an integer 3``."""
+    name = _TYPE_NAMES.get(type(value), "a date or time")
+    return f"{name} {value!r}" if isinstance(value, int | float | str) else name
+
+
+def _refuse_unknown(table: Mapping[str, Any], known: Iterable[str], prefix: str) -> None:
+    names = tuple(known)
+    for key in table:
+        if key not in names:
+            message = "unknown key"
+            raise PolicyError(message, place=f"{prefix}{key}", hint=_suggest(key, names))
+
+
+def _suggest(key: str, names: tuple[str, ...]) -> str:
+    import difflib  # noqa: PLC0415  (only an error needs it)
+
+    close = difflib.get_close_matches(key, names, n=1)
+    return f"did you mean {close[0]}?" if close else f"known here: {', '.join(names)}"

@@ -1,0 +1,59 @@
+"""The JSON Schema of policy files, made from the same table as the parser (`policies.keys`) and the types' defaults."""
+
+from __future__ import annotations
+
+from typing import Any, assert_never
+
+from policies.canonical import policy_to_mapping
+from policies.durations import DURATION_PATTERN, PERIOD_PATTERN
+from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
+from policies.types import Policy
+
+
+def json_schema() -> dict[str, Any]:
+    """Give the schema (JSON Schema 2020-12) of a policy file."""
+    defaults = policy_to_mapping(Policy())
+    sections = {section.name: _section(section, defaults[section.name]) for section in SECTIONS}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "supervise policy",
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["schema"],
+        "properties": {
+            "schema": {"const": SCHEMA_VERSION, "description": "The version of this form."},
+            "name": {"type": "string", "minLength": 1, "description": "What reports call the policy."},
+            **sections,
+        },
+    }
+
+
+def _section(section: Section, defaults: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": section.about,
+        "additionalProperties": False,
+        "properties": {key.name: _key(key, defaults) for key in section.keys},
+    }
+
+
+def _key(key: Key, defaults: dict[str, Any]) -> dict[str, Any]:
+    default = {"default": defaults[key.name]} if key.name in defaults else {}
+    return {**_shape(key), "description": key.about, **default}
+
+
+def _shape(key: Key) -> dict[str, Any]:
+    text = {"type": "string", "minLength": 1, **({"pattern": f"^({key.pattern})$"} if key.pattern else {})}
+    match key.shape:
+        case Shape.TEXT:
+            return text
+        case Shape.TEXTS:
+            return {"type": "array", "items": text}
+        case Shape.DURATION:
+            return {"type": "string", "pattern": f"^{DURATION_PATTERN}$"}
+        case Shape.PERIOD:
+            return {"type": "string", "pattern": f"^({PERIOD_PATTERN})$"}
+        case Shape.CHOICE:
+            return {"enum": [choice.value for choice in key.choices]}
+        case _:
+            assert_never(key.shape)

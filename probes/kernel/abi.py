@@ -1,0 +1,103 @@
+"""The Python mirror of ``witness.h``. A test compares both through the built object's BTF.
+
+Laws: see the header. Sizes are bytes, times CLOCK_BOOTTIME nanoseconds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from enum import IntEnum, IntFlag
+
+ABI = 1
+PATH_MAX = 4096
+ARGV_MAX = 16384
+HOOKS = ("syscall", "fork", "exec", "exit", "signal", "cgroup", "socket", "unused")
+
+#: time_ns, start_ns, pid, kind, flags, error, device, len0, len1, inode, number0, number1
+RECORD = struct.Struct("<QQIBBhIHHQQQ")
+#: struct w_writer: file, cgroup, start_ns, inode, count, size_bytes, last_ns, device, epoch
+WRITER = struct.Struct("<7QII")
+#: struct w_writer_key: pid, fd
+WRITER_KEY = struct.Struct("<II")
+#: struct w_member: cgroup, start_ns
+MEMBER = struct.Struct("<QQ")
+#: struct w_settings: parent_id, parent_level, abi
+SETTINGS = struct.Struct("<QII")
+
+
+class RecordKind(IntEnum):
+    """``enum w_kind``."""
+
+    PROC_STARTED = 1
+    PROC_EXECUTED = 2
+    PROC_EXITED = 3
+    PROC_EXEC_FAILED = 4
+    PROC_REACHED = 5
+    SIGNAL_SENT = 6
+    MEMBERSHIP_LEFT = 7
+    SYSCALL_REFUSED = 8
+    FILE_OPENED = 16
+    FILE_WRITTEN = 17
+    FILE_TOTALS = 18
+    FILE_PATH = 19
+    FILE_FD = 20
+    FILE_MAPPED = 21
+    SOCK_CREATED = 32
+    SOCK_BOUND = 33
+    CONN_ATTEMPTED = 34
+    CONN_BLOCKED = 35
+    DGRAM_BLOCKED = 36
+    DESC_PASSED = 37
+
+
+class RecordFlag(IntFlag):
+    """``enum w_flag``."""
+
+    KERNEL = 1
+    TRUNCATED = 2
+    PRIVATE = 4
+    UNREACHABLE = 8
+    UNLINKED = 16
+
+
+class Network(IntEnum):
+    """``enum w_network``: what the socket hooks do with addresses outside."""
+
+    REFUSE = 0
+    PASS = 1
+
+
+class Record(ctypes.Structure):
+    """``struct w_record``, for the comparison with BTF; decoding uses `RECORD`, which is faster."""
+
+    _fields_ = (
+        ("time_ns", ctypes.c_uint64),
+        ("start_ns", ctypes.c_uint64),
+        ("pid", ctypes.c_uint32),
+        ("kind", ctypes.c_uint8),
+        ("flags", ctypes.c_uint8),
+        ("error", ctypes.c_int16),
+        ("device", ctypes.c_uint32),
+        ("len", ctypes.c_uint16 * 2),
+        ("inode", ctypes.c_uint64),
+        ("number", ctypes.c_uint64 * 2),
+    )
+
+
+class Trial(ctypes.Structure):
+    """``struct w_trial``: the counters of one trial, and what the programs are told about it."""
+
+    _fields_ = (
+        ("lost", ctypes.c_uint64 * 8),
+        ("first_lost_ns", ctypes.c_uint64),
+        ("last_lost_ns", ctypes.c_uint64),
+        ("egress_packets", ctypes.c_uint64),
+        ("egress_bytes", ctypes.c_uint64),
+        ("throttled_ns", ctypes.c_uint64),
+        ("unreadable", ctypes.c_uint64),
+        ("epoch", ctypes.c_uint32),
+        ("network", ctypes.c_uint32),
+        ("last_error", ctypes.c_uint32),
+        ("pad", ctypes.c_uint32),
+    )

@@ -1,0 +1,378 @@
+"""Kernel slabs to events. Pure: bytes in, events out.
+
+It keeps the rule that nothing is dropped: a record of an unknown kind raises, since our own programs wrote it.
+A path of the kernel is turned round; a path of a caller is joined to where it starts from and normalised by its letters
+only (a symlink in it is not followed: device and inode, or the final state, say what was meant).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import posixpath
+import socket
+import stat
+import struct
+from collections.abc import Callable, Iterator
+
+from probes.kernel import syscalls
+from probes.kernel.abi import RECORD, RecordFlag, RecordKind
+from probes.kernel.ring import HEADER_BYTES
+from supervisor import events as ev
+from supervisor.errors import LogError
+from supervisor.events import Event, Kind, ProcessKey
+
+_KERNEL = int(RecordFlag.KERNEL)
+_TRUNCATED = int(RecordFlag.TRUNCATED)
+_PRIVATE = int(RecordFlag.PRIVATE)
+_UNREACHABLE = int(RecordFlag.UNREACHABLE)
+
+_LENGTH = (1 << 30) - 1
+_LOW = (1 << 32) - 1
+_FMODE_READ, _FMODE_WRITE, _FMODE_CREATED = 1, 2, 1 << 20
+_O_TRUNC, _O_CREAT, _O_ACCMODE, _O_TMPFILE = 0o1000, 0o100, 0o3, 0o20000000
+_AT_REMOVEDIR = 0x200
+_RENAME_EXCHANGE = 2
+_CACHE_MAX = 65536
+_read_u32 = struct.Struct("<I").unpack_from
+
+_KINDS = {
+    stat.S_IFREG: Kind.FILE,
+    stat.S_IFDIR: Kind.DIRECTORY,
+    stat.S_IFLNK: Kind.SYMLINK,
+    stat.S_IFIFO: Kind.FIFO,
+    stat.S_IFSOCK: Kind.SOCKET,
+    stat.S_IFBLK: Kind.DEVICE,
+    stat.S_IFCHR: Kind.DEVICE,
+}
+_TRANSPORTS = {
+    (socket.SOCK_STREAM, 0): "tcp",
+    (socket.SOCK_STREAM, socket.IPPROTO_TCP): "tcp",
+    (socket.SOCK_DGRAM, 0): "udp",
+    (socket.SOCK_DGRAM, socket.IPPROTO_UDP): "udp",
+    (socket.SOCK_DGRAM, socket.IPPROTO_ICMP): "icmp",
+    (socket.SOCK_STREAM, 132): "sctp",
+    (socket.SOCK_STREAM, 262): "mptcp",
+}
+_ATTRIBUTES = {
+    "chmod": "mode", "fchmod": "mode", "fchmodat": "mode", "fchmodat2": "mode", "chown": "owner", "lchown": "owner",
+    "fchown": "owner", "fchownat": "owner", "utime": "times", "utimes": "times", "futimesat": "times",
+    "utimensat": "times", "ioctl": "flags", "file_setattr": "flags",
+}  # fmt: skip
+_DELETING = frozenset({"unlink", "rmdir", "unlinkat"})
+_RENAMING = frozenset({"rename", "renameat", "renameat2"})
+_LINKING = frozenset({"link", "linkat"})
+_SYMLINKING = frozenset({"symlink", "symlinkat"})
+_OPENING = frozenset({"open", "openat", "openat2", "creat"})
+_CLONING = frozenset({0x40049409, 0x4020940D, 0xC0189436})
+
+
+class Raw:
+    """One record, taken apart; ``text`` holds all its text parts."""
+
+    __slots__ = (
+        "device", "error", "flags", "inode", "kind", "len0", "len1", "machine", "n", "number0", "number1", "pid",
+        "start_ns", "text", "time_ns",
+    )  # fmt: skip
+
+    def __init__(self, payload: bytes, offset: int, length: int, n: int, machine: str) -> None:
+        """Unpack the record of ``length`` bytes at ``offset``."""
+        (
+            self.time_ns, self.start_ns, self.pid, self.kind, self.flags, error, self.device, self.len0, self.len1,
+            self.inode, self.number0, self.number1,
+        ) = RECORD.unpack_from(payload, offset)  # fmt: skip
+        self.error = error or None
+        self.text = payload[offset + RECORD.size : offset + length]
+        self.n = n
+        self.machine = machine
+
+    @property
+    def process(self) -> ProcessKey:
+        """The actor."""
+        return ProcessKey(self.pid, self.start_ns)
+
+    @property
+    def call(self) -> str:
+        """The name of the call, where number[1] carries it."""
+        return syscalls.name_of(self.number1, self.machine)
+
+
+_paths: dict[bytes, bytes] = {}
+
+
+def _climbed(components: bytes) -> bytes:
+    r"""Turn ``leaf\0parent\0`` into ``/parent/leaf``."""
+    path = _paths.get(components)
+    if path is None:
+        if len(_paths) >= _CACHE_MAX:
+            _paths.clear()
+        names = components.split(b"\0")
+        names.reverse()
+        path = _paths[components] = b"/".join(names) if len(names) > 1 else b"/"
+    return path
+
+
+def _joined(base: bytes, given: bytes) -> bytes:
+    """Join a caller's path to the directory it starts from."""
+    whole = given if given.startswith(b"/") else _climbed(base) + b"/" + given
+    if b"//" in whole or b"/." in whole or whole.endswith(b"/"):
+        whole = posixpath.normpath(whole)
+        return whole[1:] if whole.startswith(b"//") else whole
+    return whole
+
+
+def _callers_path(raw: Raw) -> bytes:
+    end = raw.len0 + raw.len1
+    return _joined(raw.text[: raw.len0], raw.text[raw.len0 : end])
+
+
+def _callers_second(raw: Raw) -> bytes:
+    rest = raw.text[raw.len0 + raw.len1 :]
+    cut = rest.rfind(b"\0") + 1
+    return _joined(rest[:cut], rest[cut:])
+
+
+def _started(raw: Raw) -> Event:
+    parent_pid, inside = raw.number1 >> 32, raw.number1 & _LOW
+    return ev.ProcessStarted(
+        n=raw.n, time_ns=raw.time_ns, process=raw.process,
+        parent=ProcessKey(parent_pid, raw.number0) if parent_pid else None,
+        pid_inside=inside, uid=raw.device,
+    )  # fmt: skip
+
+
+def _executed(raw: Raw) -> Event:
+    end = raw.len0 + raw.len1
+    argv = raw.text[end:].split(b"\0")
+    if argv[-1] == b"" and not (len(argv) == 1 and raw.number0 == 0):
+        argv.pop()
+    return ev.ProcessExecuted(
+        n=raw.n, time_ns=raw.time_ns, process=raw.process, exe=_climbed(raw.text[: raw.len0]),
+        cwd=_climbed(raw.text[raw.len0 : end]), argv=tuple(argv), argv_truncated=len(raw.text) - end < raw.number0,
+        device=raw.device, inode=raw.inode, path_truncated=bool(raw.flags & _TRUNCATED),
+    )  # fmt: skip
+
+
+def _exited(raw: Raw) -> Event:
+    status = raw.number0
+    signal = status & 0x7F
+    return ev.ProcessExited(
+        n=raw.n, time_ns=raw.time_ns, process=raw.process, exit_code=None if signal else status >> 8 & 0xFF,
+        signal=signal or None,
+    )  # fmt: skip
+
+
+def _exec_failed(raw: Raw) -> Event:
+    return ev.ProcessExecFailed(
+        n=raw.n, time_ns=raw.time_ns, process=raw.process, path=_callers_path(raw), error=raw.error or 0,
+        verified=bool(raw.flags & _PRIVATE),
+    )  # fmt: skip
+
+
+def _reached(raw: Raw) -> Event:
+    return ev.ProcessReached(
+        n=raw.n, time_ns=raw.time_ns, process=raw.process, target_inside=raw.number0 & _LOW, how=raw.call,
+        error=raw.error,
+    )  # fmt: skip
+
+
+def _signal(raw: Raw) -> Event:
+    target = ProcessKey(raw.number1 >> 32, raw.number0)
+    return ev.SignalSent(
+        n=raw.n, time_ns=raw.time_ns, process=raw.process, target=target, signal=raw.number1 & _LOW,
+        inside=bool(raw.device), error=raw.error,
+    )  # fmt: skip
+
+
+def _left(raw: Raw) -> Event:
+    return ev.MembershipLeft(n=raw.n, time_ns=raw.time_ns, process=raw.process, cgroup=raw.number0)
+
+
+def _refused(raw: Raw) -> Event:
+    return ev.SyscallRefused(
+        n=raw.n, time_ns=raw.time_ns, process=raw.process, name=raw.call, arguments=(raw.number0, raw.inode),
+        error=raw.error or 0,
+    )  # fmt: skip
+
+
+def _opened(raw: Raw) -> Event:
+    flags, mode, f_mode = raw.number0 >> 32, raw.number1 & _LOW, raw.number1 >> 32
+    return ev.FileOpened(
+        n=raw.n, time_ns=raw.time_ns, process=raw.process, path=_climbed(raw.text), device=raw.device, inode=raw.inode,
+        reads=bool(f_mode & _FMODE_READ), writes=bool(f_mode & _FMODE_WRITE),
+        created=bool(f_mode & _FMODE_CREATED) or flags & _O_TMPFILE == _O_TMPFILE, truncates=bool(flags & _O_TRUNC),
+        flags=flags, what=_KINDS.get(mode, Kind.UNKNOWN), path_truncated=bool(raw.flags & _TRUNCATED),
+        reachable=not raw.flags & _UNREACHABLE,
+    )  # fmt: skip
+
+
+def _written(raw: Raw) -> Event:
+    return ev.FileWritten(
+        n=raw.n, time_ns=raw.time_ns, process=raw.process, path=_climbed(raw.text), device=raw.device, inode=raw.inode,
+        count=1, size_bytes=raw.number0, last_ns=raw.time_ns, how=raw.call, error=raw.error,
+        path_truncated=bool(raw.flags & _TRUNCATED), reachable=not raw.flags & _UNREACHABLE,
+    )  # fmt: skip
+
+
+def _totals(raw: Raw) -> Event:
+    return ev.FileWritten(
+        n=raw.n, time_ns=raw.time_ns, process=raw.process, path=b"", device=raw.device, inode=raw.inode,
+        count=raw.number1, size_bytes=raw.number0, last_ns=raw.time_ns, totals=True,
+    )  # fmt: skip
+
+
+def _mapped(raw: Raw) -> Event:
+    return ev.FileMapped(
+        n=raw.n, time_ns=raw.time_ns, process=raw.process, path=_climbed(raw.text), device=raw.device, inode=raw.inode,
+        size_bytes=raw.number0, path_truncated=bool(raw.flags & _TRUNCATED), reachable=not raw.flags & _UNREACHABLE,
+    )  # fmt: skip
+
+
+def _through_descriptor(raw: Raw) -> Event:
+    call, extra = raw.call, raw.number0
+    if call == "ioctl" and extra in _CLONING:
+        return ev.FileWritten(
+            n=raw.n, time_ns=raw.time_ns, process=raw.process, path=_climbed(raw.text), device=raw.device,
+            inode=raw.inode, count=1, size_bytes=0, last_ns=raw.time_ns, how="clone", error=raw.error,
+            path_truncated=bool(raw.flags & _TRUNCATED), reachable=not raw.flags & _UNREACHABLE,
+        )  # fmt: skip
+    if call in ("ftruncate", "fallocate"):
+        return ev.FileTruncated(
+            n=raw.n, time_ns=raw.time_ns, process=raw.process, path=_climbed(raw.text), device=raw.device,
+            inode=raw.inode, size_bytes=extra if call == "ftruncate" else 0, how=call, error=raw.error,
+            path_truncated=bool(raw.flags & _TRUNCATED), reachable=not raw.flags & _UNREACHABLE,
+        )  # fmt: skip
+    return ev.FileChanged(
+        n=raw.n, time_ns=raw.time_ns, process=raw.process, path=_climbed(raw.text), device=raw.device, inode=raw.inode,
+        attribute=_ATTRIBUTES.get(call, "xattr"), value=extra, error=raw.error,
+        path_truncated=bool(raw.flags & _TRUNCATED), reachable=not raw.flags & _UNREACHABLE,
+    )  # fmt: skip
+
+
+def _by_name(raw: Raw) -> Event:  # noqa: PLR0911 - one row a family of calls
+    """A call that was given names: what it is depends on which one it was."""
+    call, extra = raw.call, raw.number0
+    common = {
+        "n": raw.n, "time_ns": raw.time_ns, "process": raw.process, "error": raw.error,
+        "path_truncated": bool(raw.flags & _TRUNCATED), "verified": bool(raw.flags & _PRIVATE),
+    }  # fmt: skip
+    if call in _SYMLINKING:
+        text = raw.text[raw.len0 : raw.len0 + raw.len1]
+        return ev.FileLinked(path=text, new_path=_callers_second(raw), symbolic=True, **common)
+    path = _callers_path(raw)
+    if call in _OPENING:
+        return ev.FileOpened(
+            path=path, reads=extra & _O_ACCMODE != 1, writes=bool(extra & (_O_ACCMODE | _O_CREAT | _O_TRUNC)),
+            truncates=bool(extra & _O_TRUNC), flags=extra, what=Kind.UNKNOWN, **common,
+        )  # fmt: skip
+    if call in _DELETING:
+        gone = Kind.DIRECTORY if call == "rmdir" or (call == "unlinkat" and extra & _AT_REMOVEDIR) else Kind.UNKNOWN
+        return ev.FileDeleted(path=path, what=gone, **common)
+    if call in _RENAMING:
+        exchange = call == "renameat2" and bool(extra & _RENAME_EXCHANGE)
+        return ev.FileRenamed(path=path, new_path=_callers_second(raw), exchange=exchange, **common)
+    if call in _LINKING:
+        return ev.FileLinked(path=path, new_path=_callers_second(raw), **common)
+    if call in ("mkdir", "mkdirat"):
+        return ev.FileCreated(path=path, what=Kind.DIRECTORY, **common)
+    if call in ("mknod", "mknodat"):
+        return ev.FileCreated(
+            path=path, what=_KINDS.get(stat.S_IFMT(extra & 0xFFFF) or stat.S_IFREG, Kind.UNKNOWN), **common
+        )
+    if call == "truncate":
+        return ev.FileTruncated(path=path, size_bytes=extra, **common)
+    return ev.FileChanged(path=path, attribute=_ATTRIBUTES.get(call, "xattr"), value=extra, **common)
+
+
+def _socket(raw: Raw) -> Event:
+    return ev.SocketCreated(
+        n=raw.n, time_ns=raw.time_ns, process=raw.process, family=raw.number0 >> 32, socket_type=raw.number0 & 0xF,
+        protocol=raw.number1, error=raw.error,
+    )  # fmt: skip
+
+
+def _transport(raw: Raw) -> str:
+    kind, protocol = raw.number1 >> 32, raw.number1 & _LOW
+    return _TRANSPORTS.get((kind, protocol)) or f"type {kind} protocol {protocol}"
+
+
+def _ip(packed: bytes) -> str:
+    address = ipaddress.IPv6Address(packed)
+    return str(address.ipv4_mapped or address)
+
+
+def _unix_name(raw: Raw) -> bytes:
+    """A path, or ``@name`` for an abstract address as netstat writes it."""
+    name = raw.text[: raw.len0]
+    return b"@" + name[1:] if name.startswith(b"\0") else name.split(b"\0", 1)[0]
+
+
+def _address(raw: Raw) -> dict[str, object]:
+    return {
+        "n": raw.n, "time_ns": raw.time_ns, "process": raw.process, "transport": _transport(raw),
+        "ip": _ip(raw.text[:16]), "port": raw.number0 & _LOW,
+    }  # fmt: skip
+
+
+def _connecting(raw: Raw) -> Event:
+    if raw.number0 >> 32 != socket.AF_UNIX:
+        return ev.ConnectionAttempted(**_address(raw))  # type: ignore[arg-type]
+    return ev.ConnectionAttempted(
+        n=raw.n, time_ns=raw.time_ns, process=raw.process, transport="unix", path=_unix_name(raw),
+        outside=bool(raw.device), error=raw.error,
+    )  # fmt: skip
+
+
+def _passed(raw: Raw) -> Event:
+    return ev.DescriptorPassed(
+        n=raw.n, time_ns=raw.time_ns, process=raw.process, received=bool(raw.number0), outside=bool(raw.device)
+    )
+
+
+_DECODERS: dict[int, Callable[[Raw], Event]] = {
+    RecordKind.PROC_STARTED: _started,
+    RecordKind.PROC_EXECUTED: _executed,
+    RecordKind.PROC_EXITED: _exited,
+    RecordKind.PROC_EXEC_FAILED: _exec_failed,
+    RecordKind.PROC_REACHED: _reached,
+    RecordKind.SIGNAL_SENT: _signal,
+    RecordKind.MEMBERSHIP_LEFT: _left,
+    RecordKind.SYSCALL_REFUSED: _refused,
+    RecordKind.FILE_OPENED: _opened,
+    RecordKind.FILE_WRITTEN: _written,
+    RecordKind.FILE_TOTALS: _totals,
+    RecordKind.FILE_PATH: _by_name,
+    RecordKind.FILE_FD: _through_descriptor,
+    RecordKind.FILE_MAPPED: _mapped,
+    RecordKind.SOCK_CREATED: _socket,
+    RecordKind.SOCK_BOUND: lambda raw: ev.SocketBound(**_address(raw)),  # type: ignore[arg-type]
+    RecordKind.CONN_ATTEMPTED: _connecting,
+    RecordKind.CONN_BLOCKED: lambda raw: ev.ConnectionBlocked(**_address(raw)),  # type: ignore[arg-type]
+    RecordKind.DGRAM_BLOCKED: lambda raw: ev.DatagramBlocked(**_address(raw)),  # type: ignore[arg-type]
+    RecordKind.DESC_PASSED: _passed,
+}
+
+
+def decode_slab(payload: bytes, first_n: int, machine: str = "x86_64") -> Iterator[Event]:
+    """Yield the events of one slab.
+
+    Args:
+        payload: whole records, back to back, as the ring held them.
+        first_n: the number of the first event.
+        machine: whose system call numbers the records carry (``uname -m``).
+
+    Raises:
+        LogError: a record does not fit its slab, or has a kind that this version does not know.
+    """
+    offset, n, size = 0, first_n, len(payload)
+    while offset < size:
+        length = _read_u32(payload, offset)[0] & _LENGTH
+        begin = offset + HEADER_BYTES
+        offset = begin + (length + 7 & ~7)
+        if length < RECORD.size or offset > size:
+            raise LogError(f"a kernel record of event {n} is cut: expected {length} bytes, got {size - begin}")
+        raw = Raw(payload, begin, length, n, machine)
+        decoder = _DECODERS.get(raw.kind)
+        if decoder is None:
+            raise LogError(f"a kernel record of event {n} has kind {raw.kind}, which this version does not know")
+        yield decoder(raw)
+        n += 1

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The maps, and how a record gets from a program into its trial's ring.
+ *
+ * One program set serves every trial of the machine. Who is watched is decided by cgroup: the ancestor at the trials'
+ * level names the ring. The test against the common parent comes first since it is the cheapest way out for all others.
+ */
+#ifndef MAPS_BPF_H
+#define MAPS_BPF_H
+
+#define TEXT_MAX 28672
+#define TRIALS_MAX 4096
+#define THROTTLE_NS 500000
+#define SPIN_MAX (1 << 16)
+
+struct ring {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH_OF_MAPS);
+	__uint(max_entries, TRIALS_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64);
+	__array(values, struct ring);
+} rings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, TRIALS_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64);
+	__type(value, struct w_trial);
+} trials SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct w_settings);
+} settings SEC(".maps");
+
+/* Who belongs to which trial: a task that was moved away is known by it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1 << 17);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct w_member);
+} members SEC(".maps");
+
+/* Files that a trial has read: evicting one only means that its next read is told again. */
+struct seen_key {
+	__u64 cgroup;
+	__u64 inode;
+	__u32 device;
+	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1 << 16);
+	__type(key, struct seen_key);
+	__type(value, __u32);
+} seen SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1 << 14);
+	__type(key, struct w_writer_key);
+	__type(value, struct w_writer);
+} writers SEC(".maps");
+
+struct scratch {
+	struct w_record record;
+	char text[TEXT_MAX];
+};
+
+/* One slot a program that builds long records: an interrupt may run another program on the same processor. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, struct scratch);
+} scratches SEC(".maps");
+
+struct watched {
+	__u64 cgroup;
+	void *ring;
+	struct w_trial *trial;
+};
+
+/* True when the current task belongs to a trial, whose ring and counters are then found. */
+static __always_inline bool find_trial(struct watched *w)
+{
+	__u32 zero = 0;
+	struct w_settings *s = bpf_map_lookup_elem(&settings, &zero);
+
+	if (!s || bpf_get_current_ancestor_cgroup_id(s->parent_level) != s->parent_id)
+		return false;
+	w->cgroup = bpf_get_current_ancestor_cgroup_id(s->parent_level + 1);
+	w->ring = bpf_map_lookup_elem(&rings, &w->cgroup);
+	w->trial = bpf_map_lookup_elem(&trials, &w->cgroup);
+	return w->ring && w->trial;
+}
+
+static __always_inline bool find_trial_of(struct watched *w, __u64 cgroup)
+{
+	w->cgroup = cgroup;
+	w->ring = bpf_map_lookup_elem(&rings, &w->cgroup);
+	w->trial = bpf_map_lookup_elem(&trials, &w->cgroup);
+	return w->ring && w->trial;
+}
+
+static __always_inline void count_loss(struct w_trial *trial, enum w_hook hook, long error)
+{
+	__u64 now = bpf_ktime_get_boot_ns();
+
+	__sync_fetch_and_add(&trial->lost[hook], 1);
+	if (!trial->first_lost_ns)
+		trial->first_lost_ns = now;
+	trial->last_lost_ns = now;
+	trial->last_error = -error;
+}
+
+/* The consumer sleeps until a quarter of the ring is full, or its own timer wakes it. */
+static __always_inline __u64 wake_flag(void *ring)
+{
+	__u64 waiting = bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA);
+
+	return waiting * 4 > bpf_ringbuf_query(ring, BPF_RB_RING_SIZE) ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+}
+
+static __always_inline void put(struct watched *w, void *record, __u64 size, enum w_hook hook)
+{
+	long error = bpf_ringbuf_output(w->ring, record, size, wake_flag(w->ring));
+
+	if (error)
+		count_loss(w->trial, hook, error);
+}
+
+static long spin(__u32 i, void *until)
+{
+	return bpf_ktime_get_ns() > *(__u64 *)until;
+}
+
+/*
+ * Lossless by backpressure: a producer waits, at most half a millisecond a call, while the ring is more than half full.
+ * Only in sys_exit: the other hooks may run under spinlocks, and every producer comes through here soon.
+ */
+static __always_inline void throttle(struct watched *w)
+{
+	__u64 start, until;
+
+	if (bpf_ringbuf_query(w->ring, BPF_RB_AVAIL_DATA) * 2 < bpf_ringbuf_query(w->ring, BPF_RB_RING_SIZE))
+		return;
+	start = bpf_ktime_get_ns();
+	until = start + THROTTLE_NS;
+	bpf_loop(SPIN_MAX, spin, &until, 0);
+	__sync_fetch_and_add(&w->trial->throttled_ns, bpf_ktime_get_ns() - start);
+}
+
+static __always_inline __u64 start_of(struct task_struct *task)
+{
+	return BPF_CORE_READ(task, group_leader, start_boottime);
+}
+
+static __always_inline void begin(struct w_record *r, __u8 kind)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	__builtin_memset(r, 0, sizeof(*r));
+	r->time_ns = bpf_ktime_get_boot_ns();
+	r->start_ns = start_of(task);
+	r->pid = bpf_get_current_pid_tgid() >> 32;
+	r->kind = kind;
+}
+
+#endif

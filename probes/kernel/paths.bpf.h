@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Paths, whole and from the kernel's own structures: up the dentries, across mounts, to the caller's root directory.
+ *
+ * bpf_d_path() is not open to sys_exit. A rename of an ancestor while we climb can mix old and new components, as it
+ * could for any reader that does not take rename_lock; device and inode stand beside the path for that reason.
+ */
+#ifndef PATHS_BPF_H
+#define PATHS_BPF_H
+
+#define COMPONENTS_MAX 2048
+#define NAME_MAX_Z 256
+
+struct climb {
+	struct dentry *dentry;
+	struct mount *mount;
+	struct dentry *root;
+	struct mount *root_mount;
+	char *text;
+	__u32 start;
+	__u32 off;
+	__u32 flags;
+	__u32 pad;
+};
+
+static __always_inline struct mount *mount_of(struct vfsmount *mnt)
+{
+	return (struct mount *)((char *)mnt - bpf_core_field_offset(struct mount, mnt));
+}
+
+static long climb_step(__u32 i, void *data)
+{
+	struct climb *c = data;
+	struct dentry *dentry = c->dentry, *parent;
+	struct mount *mount = c->mount, *above;
+	__u32 off = c->off;
+	long n;
+
+	if (dentry == c->root && mount == c->root_mount)
+		return 1;
+	if (dentry == BPF_CORE_READ(mount, mnt.mnt_root)) {
+		above = BPF_CORE_READ(mount, mnt_parent);
+		if (above == mount) {
+			c->flags |= W_F_UNREACHABLE;
+			return 1;
+		}
+		c->dentry = BPF_CORE_READ(mount, mnt_mountpoint);
+		c->mount = above;
+		return 0;
+	}
+	parent = BPF_CORE_READ(dentry, d_parent);
+	if (parent == dentry) {
+		c->flags |= W_F_UNREACHABLE;
+		return 1;
+	}
+	if (off - c->start > W_PATH_MAX || off > TEXT_MAX - NAME_MAX_Z) {
+		c->flags |= W_F_TRUNCATED;
+		return 1;
+	}
+	n = bpf_probe_read_kernel_str(c->text + off, NAME_MAX_Z, BPF_CORE_READ(dentry, d_name.name));
+	if (n <= 0) {
+		c->flags |= W_F_TRUNCATED;
+		return 1;
+	}
+	c->off = off + n;
+	c->dentry = parent;
+	return 0;
+}
+
+/* Put the components of a path at text[off], leaf first; returns where they end. */
+static __always_inline __u32 put_path(struct scratch *s, __u32 off, struct dentry *dentry, struct vfsmount *mnt)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct climb c = {};
+	long steps;
+
+	c.dentry = dentry;
+	c.mount = mount_of(mnt);
+	c.root = BPF_CORE_READ(task, fs, root.dentry);
+	c.root_mount = mount_of(BPF_CORE_READ(task, fs, root.mnt));
+	c.text = s->text;
+	c.start = off;
+	c.off = off;
+	steps = bpf_loop(COMPONENTS_MAX, climb_step, &c, 0);
+	if (steps >= COMPONENTS_MAX)
+		c.flags |= W_F_TRUNCATED;
+	s->record.flags |= c.flags;
+	return c.off;
+}
+
+static __always_inline __u32 put_file_path(struct scratch *s, __u32 off, struct file *file)
+{
+	struct dentry *dentry = BPF_CORE_READ(file, f_path.dentry);
+
+	if (!BPF_CORE_READ(dentry, d_hash.pprev))
+		s->record.flags |= W_F_UNLINKED;
+	return put_path(s, off, dentry, BPF_CORE_READ(file, f_path.mnt));
+}
+
+static __always_inline struct file *file_of(long fd)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
+	struct file **slots, *file = NULL;
+
+	if (fd < 0 || fd >= BPF_CORE_READ(table, max_fds))
+		return NULL;
+	slots = BPF_CORE_READ(table, fd);
+	bpf_probe_read_kernel(&file, sizeof(file), slots + fd);
+	return file;
+}
+
+/* Where a caller's path starts from: the directory behind dirfd, or the current one. */
+static __always_inline __u32 put_base(struct scratch *s, __u32 off, int dirfd)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct dentry *dentry = BPF_CORE_READ(task, fs, pwd.dentry);
+	struct vfsmount *mnt = BPF_CORE_READ(task, fs, pwd.mnt);
+	struct file *file;
+
+	if (dirfd != AT_FDCWD) {
+		file = file_of(dirfd);
+		if (!file) {
+			s->record.flags |= W_F_TRUNCATED;
+			return off;
+		}
+		dentry = BPF_CORE_READ(file, f_path.dentry);
+		mnt = BPF_CORE_READ(file, f_path.mnt);
+	}
+	return put_path(s, off, dentry, mnt);
+}
+
+/* A string of the caller at text[off], without its NUL; returns where it ends. */
+static __always_inline __u32 put_user_string(struct scratch *s, __u32 off, __u64 address, struct w_trial *trial)
+{
+	long n;
+
+	/* futimens() and its like give no path: the descriptor says it all. */
+	if (!address || off > TEXT_MAX - W_PATH_MAX)
+		return off;
+	n = bpf_probe_read_user_str(s->text + off, W_PATH_MAX, (void *)address);
+	if (n <= 0) {
+		s->record.flags |= W_F_TRUNCATED;
+		__sync_fetch_and_add(&trial->unreadable, 1);
+		return off;
+	}
+	return off + n - 1;
+}
+
+static long vma_is_private(struct task_struct *task, struct vm_area_struct *vma, void *data)
+{
+	*(__u32 *)data = !(vma->vm_flags & VM_SHARED);
+	return 0;
+}
+
+/*
+ * True when nobody but this thread could have changed the memory between the call and our look: one user of the address
+ * space and a private mapping. Another process that writes by ptrace or process_vm_writev is an event of its own.
+ */
+static __always_inline bool memory_is_private(__u64 address)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u32 private = 0;
+
+	if (BPF_CORE_READ(task, mm, mm_users.counter) != 1)
+		return false;
+	bpf_find_vma(task, address, vma_is_private, &private, 0);
+	return private;
+}
+
+#endif

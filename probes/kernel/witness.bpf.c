@@ -1,0 +1,901 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * The kernel witness: what the processes of a trial do, told by the kernel, out of the trial's reach.
+ *
+ * Observed: births, programs and ends of processes; every call that changes content, names or attributes of files, also
+ * refused ones; opens; sockets, connections and datagrams; signals; calls that the box refuses; leaving the cgroup.
+ *
+ * Hooks: tp_btf raw tracepoints (sys_exit since 5.5, all others older) and cgroup socket hooks. At sys_exit the
+ * arguments are still in the registers and the result is known, so that one hook does the work of two. fentry and LSM
+ * programs are refused under lockdown; kprobes may be compiled out. bpf_loop sets the floor: Linux 5.17.
+ *
+ * Cannot see: stores into memory that is mapped shared (the mapping itself is told), what happens inside one address
+ * space, a caller's string as the kernel read it (it is read again at exit, and marked unless it could not have changed).
+ */
+#include "kernel.bpf.h"
+#include <asm/unistd.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include "arch.h"
+#include "witness.h"
+
+#define AT_FDCWD (-100)
+#define EPERM 1
+#define EACCES 13
+#define ENOENT 2
+#define ENOTDIR 20
+#define ENOSYS 38
+#define EINPROGRESS 115
+#define ERESTART_FIRST 512
+#define ERRNO_MAX 4095
+
+#define S_IFMT 00170000
+#define S_IFREG 0100000
+#define S_IFDIR 0040000
+#define S_IFBLK 0060000
+
+#define O_ACCMODE 03
+#define O_RDONLY 0
+#define O_CREAT 0100
+#define O_TRUNC 01000
+#define FMODE_WRITE 2
+
+#define PROT_WRITE 2
+#define MAP_SHARED_BITS 3
+#define MAP_SHARED 1
+#define MAP_SHARED_VALIDATE 3
+#define VM_SHARED 8
+
+#define FICLONE 0x40049409
+#define FICLONERANGE 0x4020940d
+#define FIDEDUPERANGE 0xc0189436
+#define FS_IOC_SETFLAGS 0x40086602
+#define TIOCSTI 0x5412
+#define TIOCLINUX 0x541c
+
+#define AF_UNIX 1
+#define AF_INET 2
+#define AF_INET6 10
+#define SOL_SOCKET 1
+#define SCM_RIGHTS 1
+
+#include "maps.bpf.h"
+#include "paths.bpf.h"
+#include "syscalls.bpf.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* What a handler wants told. One place tells each form, so that the verifier walks each long way only once. */
+enum tell {
+	TELL_NOTHING = 0,
+	TELL_FILE,
+	TELL_PATH,
+};
+
+struct call {
+	struct pt_regs *regs;
+	long ret;
+	long nr;
+	struct shape shape;
+	__u32 kind;
+	struct file *file;
+	__u64 number[2];
+	struct watched w;
+};
+
+static __always_inline int ask_file(struct call *c, struct file *file, __u32 kind, __u64 n0, __u64 n1)
+{
+	c->file = file;
+	c->kind = kind;
+	c->number[0] = n0;
+	c->number[1] = n1;
+	return TELL_FILE;
+}
+
+static __always_inline int ask_path(struct call *c, __u32 kind)
+{
+	c->kind = kind;
+	return TELL_PATH;
+}
+
+static __always_inline __u64 argument(struct pt_regs *regs, __s8 n)
+{
+	switch (n) {
+	case 0:
+		return SYSCALL_ARG0(regs);
+	case 1:
+		return SYSCALL_ARG1(regs);
+	case 2:
+		return SYSCALL_ARG2(regs);
+	case 3:
+		return SYSCALL_ARG3(regs);
+	case 4:
+		return SYSCALL_ARG4(regs);
+	case 5:
+		return SYSCALL_ARG5(regs);
+	default:
+		return 0;
+	}
+}
+
+static __always_inline struct scratch *slot(__u32 n, __u8 kind)
+{
+	struct scratch *s = bpf_map_lookup_elem(&scratches, &n);
+
+	if (s)
+		begin(&s->record, kind);
+	return s;
+}
+
+static __always_inline void put_scratch(struct watched *w, struct scratch *s, __u32 end, enum w_hook hook)
+{
+	__u64 size = end;
+
+	/* The verifier must see the bound on the very register that is passed on. */
+	barrier_var(size);
+	if (size > TEXT_MAX)
+		size = TEXT_MAX;
+	put(w, s, sizeof(struct w_record) + size, hook);
+}
+
+static __always_inline __u32 kernel_device(struct inode *inode)
+{
+	return BPF_CORE_READ(inode, i_sb, s_dev);
+}
+
+static __always_inline bool keeps_content(__u32 mode)
+{
+	__u32 type = mode & S_IFMT;
+
+	return type == S_IFREG || type == S_IFDIR || type == S_IFBLK;
+}
+
+/* A record about an open file, with the path and the identity the kernel has for it. */
+static __noinline int tell_file(struct call *c)
+{
+	struct file *file = c->file;
+	struct inode *inode = BPF_CORE_READ(file, f_inode);
+	struct scratch *s = slot(0, c->kind);
+	__u32 end;
+
+	if (!s)
+		return 0;
+	s->record.flags = W_F_KERNEL;
+	s->record.device = kernel_device(inode);
+	s->record.inode = BPF_CORE_READ(inode, i_ino);
+	s->record.error = c->ret < 0 ? -c->ret : 0;
+	s->record.number[0] = c->number[0];
+	s->record.number[1] = c->number[1];
+	end = put_file_path(s, 0, file);
+	s->record.len[0] = end;
+	put_scratch(&c->w, s, end, W_HOOK_SYSCALL);
+	return 0;
+}
+
+/* A record about the caller's path or paths. */
+static __noinline int tell_path(struct call *c)
+{
+	__u64 address = argument(c->regs, c->shape.path);
+	struct scratch *s = slot(0, c->kind);
+	__u32 base, end;
+
+	if (!s)
+		return 0;
+	s->record.error = c->ret < 0 ? -c->ret : 0;
+	s->record.number[0] = argument(c->regs, c->shape.extra);
+	s->record.number[1] = c->nr;
+	if (memory_is_private(address))
+		s->record.flags |= W_F_PRIVATE;
+	base = put_base(s, 0, c->shape.dirfd < 0 ? AT_FDCWD : (int)argument(c->regs, c->shape.dirfd));
+	s->record.len[0] = base;
+	end = put_user_string(s, base, address, c->w.trial);
+	s->record.len[1] = end - base;
+	if (c->shape.path2 >= 0) {
+		address = argument(c->regs, c->shape.path2);
+		if (!memory_is_private(address))
+			s->record.flags &= ~W_F_PRIVATE;
+		end = put_base(s, end, c->shape.dirfd2 < 0 ? AT_FDCWD : (int)argument(c->regs, c->shape.dirfd2));
+		end = put_user_string(s, end, address, c->w.trial);
+	}
+	put_scratch(&c->w, s, end, W_HOOK_SYSCALL);
+	return 0;
+}
+
+static __always_inline bool seen_before(struct watched *w, __u32 device, __u64 inode)
+{
+	struct seen_key key = { .cgroup = w->cgroup, .inode = inode, .device = device };
+	__u32 one = 1;
+
+	if (bpf_map_lookup_elem(&seen, &key))
+		return true;
+	bpf_map_update_elem(&seen, &key, &one, BPF_ANY);
+	return false;
+}
+
+static __noinline int on_open(struct call *c)
+{
+	__u64 flags = c->shape.extra >= 0 ? argument(c->regs, c->shape.extra) : 0;
+	struct file *file;
+	struct inode *inode;
+	__u32 mode, f_mode, f_flags;
+
+	if (c->shape.extra < 0 && c->nr != __NR_openat2)
+		flags = O_CREAT | O_TRUNC | 1;	/* creat */
+	if (c->nr == __NR_openat2)
+		bpf_probe_read_user(&flags, sizeof(flags), (void *)argument(c->regs, 2));
+	if (c->ret < 0) {
+		/* Look-ups of what is not there are no attempts to change it. */
+		if ((c->ret == -ENOENT || c->ret == -ENOTDIR) && !(flags & (O_ACCMODE | O_CREAT | O_TRUNC)))
+			return 0;
+		return ask_path(c, W_FILE_PATH);
+	}
+	file = file_of(c->ret);
+	if (!file)
+		return 0;
+	inode = BPF_CORE_READ(file, f_inode);
+	mode = BPF_CORE_READ(inode, i_mode);
+	f_mode = BPF_CORE_READ(file, f_mode);
+	f_flags = BPF_CORE_READ(file, f_flags);
+	if (!(f_mode & FMODE_WRITE) && !(flags & O_TRUNC) && !(f_mode & 0x100000) &&
+	    seen_before(&c->w, kernel_device(inode), BPF_CORE_READ(inode, i_ino)))
+		return 0;
+	return ask_file(c, file, W_FILE_OPENED, (__u64)flags << 32 | f_flags, (__u64)f_mode << 32 | (mode & S_IFMT));
+}
+
+/* The first write of a process through a descriptor is told; later ones are added up. */
+static __noinline int on_write(struct call *c)
+{
+	struct w_writer_key key = { .pid = bpf_get_current_pid_tgid() >> 32 };
+	__s32 fd = argument(c->regs, c->shape.dirfd);
+	struct w_writer *w, fresh = {};
+	struct file *file = file_of(fd);
+	struct inode *inode;
+	__u32 mode;
+
+	if (!file || c->ret == 0)
+		return 0;
+	inode = BPF_CORE_READ(file, f_inode);
+	mode = BPF_CORE_READ(inode, i_mode);
+	if (!keeps_content(mode))
+		return 0;
+	if (c->ret < 0)
+		return ask_file(c, file, W_FILE_WRITTEN, 0, c->nr);
+	key.fd = fd;
+	w = bpf_map_lookup_elem(&writers, &key);
+	if (w && w->file == (__u64)file && w->inode == BPF_CORE_READ(inode, i_ino) && w->epoch == c->w.trial->epoch) {
+		__sync_fetch_and_add(&w->count, 1);
+		__sync_fetch_and_add(&w->size_bytes, c->ret);
+		w->last_ns = bpf_ktime_get_boot_ns();
+		return 0;
+	}
+	fresh.file = (__u64)file;
+	fresh.cgroup = c->w.cgroup;
+	fresh.start_ns = start_of(bpf_get_current_task_btf());
+	fresh.inode = BPF_CORE_READ(inode, i_ino);
+	fresh.device = kernel_device(inode);
+	fresh.count = 1;
+	fresh.size_bytes = c->ret;
+	fresh.last_ns = bpf_ktime_get_boot_ns();
+	fresh.epoch = c->w.trial->epoch;
+	bpf_map_update_elem(&writers, &key, &fresh, BPF_ANY);
+	return ask_file(c, file, W_FILE_WRITTEN, c->ret, c->nr);
+}
+
+/* What the first write did not say yet is said when its descriptor is closed. */
+static __noinline int on_close(struct call *c)
+{
+	struct w_writer_key key = { .pid = bpf_get_current_pid_tgid() >> 32 };
+	struct w_writer *w;
+	struct w_record r;
+
+	key.fd = argument(c->regs, 0);
+	w = bpf_map_lookup_elem(&writers, &key);
+	if (!w)
+		return 0;
+	if (w->count > 1) {
+		begin(&r, W_FILE_TOTALS);
+		r.time_ns = w->last_ns;
+		r.device = w->device;
+		r.inode = w->inode;
+		r.number[0] = w->size_bytes;
+		r.number[1] = w->count;
+		put(&c->w, &r, sizeof(r), W_HOOK_SYSCALL);
+	}
+	bpf_map_delete_elem(&writers, &key);
+	return 0;
+}
+
+static __always_inline void tell_refused(struct call *c)
+{
+	struct w_record r;
+
+	begin(&r, W_SYSCALL_REFUSED);
+	r.error = -c->ret;
+	r.number[0] = SYSCALL_ARG0(c->regs);
+	r.number[1] = c->nr;
+	r.inode = SYSCALL_ARG1(c->regs);
+	put(&c->w, &r, sizeof(r), W_HOOK_SYSCALL);
+}
+
+static __noinline int on_descriptor(struct call *c)
+{
+	struct file *file = file_of((__s32)argument(c->regs, 0));
+	__u32 mode, command;
+
+	if (!file)
+		return 0;
+	if (c->nr == __NR_ioctl) {
+		command = argument(c->regs, 1);
+		if ((command == TIOCSTI || command == TIOCLINUX) && c->ret < 0) {
+			tell_refused(c);
+			return 0;
+		}
+		if (command != FICLONE && command != FICLONERANGE && command != FIDEDUPERANGE && command != FS_IOC_SETFLAGS)
+			return 0;
+	}
+	mode = BPF_CORE_READ(file, f_inode, i_mode);
+	if (!keeps_content(mode))
+		return 0;
+	return ask_file(c, file, W_FILE_FD, argument(c->regs, c->shape.extra), c->nr);
+}
+
+static __noinline int on_map(struct call *c)
+{
+	__u32 flags = SYSCALL_ARG3(c->regs) & MAP_SHARED_BITS;
+	struct file *file;
+
+	if (c->ret < 0 && c->ret >= -ERRNO_MAX)
+		return 0;
+	if (flags != MAP_SHARED && flags != MAP_SHARED_VALIDATE)
+		return 0;
+	file = file_of((__s32)SYSCALL_ARG4(c->regs));
+	if (!file || !(BPF_CORE_READ(file, f_mode) & FMODE_WRITE) || !keeps_content(BPF_CORE_READ(file, f_inode, i_mode)))
+		return 0;
+	c->ret = 0;
+	return ask_file(c, file, W_FILE_MAPPED, SYSCALL_ARG1(c->regs), c->nr);
+}
+
+/* -- sockets ----------------------------------------------------------------------------------------------------- */
+
+static __always_inline struct sock *sock_of(long fd)
+{
+	struct file *file = file_of(fd);
+	struct socket *socket;
+
+	if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != 0140000)
+		return NULL;
+	socket = BPF_CORE_READ(file, private_data);
+	return BPF_CORE_READ(socket, sk);
+}
+
+/* True when the peer of a connected unix socket lives in another pid namespace than we do. */
+static __always_inline bool peer_is_outside(struct sock *sk)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct pid *mine = BPF_CORE_READ(task, thread_pid);
+	struct pid *peer = BPF_CORE_READ(sk, sk_peer_pid);
+	__u32 level = BPF_CORE_READ(mine, level);
+	struct upid own = {}, theirs = {};
+
+	if (!peer)
+		return false;
+	if (BPF_CORE_READ(peer, level) < level)
+		return true;
+	bpf_probe_read_kernel(&own, sizeof(own), &mine->numbers[level]);
+	bpf_probe_read_kernel(&theirs, sizeof(theirs), &peer->numbers[level]);
+	return own.ns != theirs.ns;
+}
+
+static __noinline int on_socket(struct call *c)
+{
+	struct w_record r;
+
+	begin(&r, W_SOCK_CREATED);
+	r.error = c->ret < 0 ? -c->ret : 0;
+	r.number[0] = SYSCALL_ARG0(c->regs) << 32 | (__u32)SYSCALL_ARG1(c->regs);
+	r.number[1] = SYSCALL_ARG2(c->regs);
+	put(&c->w, &r, sizeof(r), W_HOOK_SYSCALL);
+	return 0;
+}
+
+/* Unix sockets only: the cgroup hooks tell the others, with the address that the kernel itself uses. */
+static __always_inline void tell_unix(struct call *c, struct sock *sk, __u8 kind, bool outside, __u64 address, __u32 size)
+{
+	struct scratch *s = slot(0, kind);
+
+	if (!s)
+		return;
+	s->record.error = c->ret < 0 ? -c->ret : 0;
+	s->record.device = outside;
+	s->record.number[0] = (__u64)AF_UNIX << 32;
+	s->record.number[1] = (__u64)BPF_CORE_READ(sk, sk_type) << 32;
+	if (memory_is_private(address))
+		s->record.flags |= W_F_PRIVATE;
+	size = size > 2 ? size - 2 : 0;
+	if (size > 108)
+		size = 108;
+	if (size && bpf_probe_read_user(s->text, size, (void *)(address + 2))) {
+		s->record.flags |= W_F_TRUNCATED;
+		size = 0;
+	}
+	s->record.len[0] = size;
+	put_scratch(&c->w, s, size, W_HOOK_SYSCALL);
+}
+
+static __noinline int on_connect(struct call *c)
+{
+	struct sock *sk = sock_of((__s32)SYSCALL_ARG0(c->regs));
+
+	if (!sk || BPF_CORE_READ(sk, __sk_common.skc_family) != AF_UNIX)
+		return 0;
+	tell_unix(c, sk, W_CONN_ATTEMPTED, c->ret == 0 && peer_is_outside(sk), SYSCALL_ARG1(c->regs),
+		  SYSCALL_ARG2(c->regs));
+	return 0;
+}
+
+static __noinline int on_accept(struct call *c)
+{
+	struct sock *sk;
+
+	if (c->ret < 0)
+		return 0;
+	sk = sock_of(c->ret);
+	if (sk && BPF_CORE_READ(sk, __sk_common.skc_family) == AF_UNIX && peer_is_outside(sk))
+		tell_unix(c, sk, W_CONN_ATTEMPTED, true, 0, 0);
+	return 0;
+}
+
+/* Descriptors in a message: read from the caller's memory, so that a liar can hide one, but not the peer's side. */
+static __noinline int on_message(struct call *c)
+{
+	struct sock *sk = sock_of((__s32)SYSCALL_ARG0(c->regs));
+	struct user_msghdr message = {};
+	struct cmsghdr control = {};
+	struct w_record r;
+
+	if (!sk || c->ret < 0 || BPF_CORE_READ(sk, __sk_common.skc_family) != AF_UNIX)
+		return 0;
+	if (bpf_probe_read_user(&message, sizeof(message), (void *)SYSCALL_ARG1(c->regs)) || !message.msg_control)
+		return 0;
+	if (bpf_probe_read_user(&control, sizeof(control), message.msg_control))
+		return 0;
+	if (control.cmsg_level != SOL_SOCKET || control.cmsg_type != SCM_RIGHTS || control.cmsg_len <= sizeof(control))
+		return 0;
+	begin(&r, W_DESC_PASSED);
+	r.device = peer_is_outside(sk);
+	r.number[0] = c->nr == __NR_recvmsg;
+	put(&c->w, &r, sizeof(r), W_HOOK_SYSCALL);
+	return 0;
+}
+
+/* -- other processes --------------------------------------------------------------------------------------------- */
+
+#define PTRACE_TRACEME 0
+
+static __noinline int on_reach(struct call *c)
+{
+	struct w_record r;
+
+	if (c->nr == __NR_ptrace && SYSCALL_ARG0(c->regs) == PTRACE_TRACEME)
+		return 0;
+	/* A tracer makes thousands of calls: the first ones that open the way, and all that fail, are enough. */
+	if (c->nr == __NR_ptrace && c->ret >= 0 && SYSCALL_ARG0(c->regs) != 16 && SYSCALL_ARG0(c->regs) != 0x4206 &&
+	    SYSCALL_ARG0(c->regs) != 4 && SYSCALL_ARG0(c->regs) != 5)
+		return 0;
+	begin(&r, W_PROC_REACHED);
+	r.error = c->ret < 0 ? -c->ret : 0;
+	r.number[0] = argument(c->regs, c->shape.extra);
+	r.number[1] = c->nr;
+	put(&c->w, &r, sizeof(r), W_HOOK_SYSCALL);
+	return 0;
+}
+
+/* Signals that arrive are told where they are generated; here only those that were refused. */
+static __noinline int on_failed_kill(struct call *c)
+{
+	struct w_record r;
+
+	if (c->ret != -EPERM)
+		return 0;
+	begin(&r, W_SIGNAL_SENT);
+	r.error = EPERM;
+	r.number[1] = argument(c->regs, 0) << 32 | (__u32)argument(c->regs, c->nr == __NR_tgkill ? 2 : 1);
+	put(&c->w, &r, sizeof(r), W_HOOK_SYSCALL);
+	return 0;
+}
+
+static __noinline int on_refused(struct call *c)
+{
+	if (c->ret == -EPERM || c->ret == -ENOSYS || c->ret == -EACCES)
+		tell_refused(c);
+	return 0;
+}
+
+static __always_inline int dispatch(struct call *c)
+{
+	switch (c->shape.class) {
+	case S_OPEN:
+		return on_open(c);
+	case S_WRITE:
+		return on_write(c);
+	case S_CLOSE:
+		return on_close(c);
+	case S_FD:
+		return on_descriptor(c);
+	case S_PATH:
+		return ask_path(c, W_FILE_PATH);
+	case S_MAP:
+		return on_map(c);
+	case S_EXEC:
+		return c->ret < 0 ? ask_path(c, W_PROC_EXEC_FAILED) : TELL_NOTHING;
+	case S_SOCKET:
+		return on_socket(c);
+	case S_CONNECT:
+		return on_connect(c);
+	case S_ACCEPT:
+		return on_accept(c);
+	case S_MESSAGE:
+		return on_message(c);
+	case S_REACH:
+		return on_reach(c);
+	case S_KILL:
+		return on_failed_kill(c);
+	case S_REFUSED:
+		return on_refused(c);
+	default:
+		return 0;
+	}
+}
+
+SEC("tp_btf/sys_exit")
+int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
+{
+	struct call c = { .regs = regs, .ret = ret };
+	__u64 nr;
+	int told;
+
+	if (!find_trial(&c.w))
+		return 0;
+	nr = SYSCALL_NR(regs);
+	if (nr >= SYSCALLS_MAX)
+		return 0;
+	c.nr = nr;
+	c.shape.class = shapes[nr].class;
+	if (c.shape.class == S_NONE)
+		return 0;
+	/* A call that is to be restarted has not happened yet. */
+	if (ret <= -ERESTART_FIRST && ret >= -ERESTART_FIRST - 4)
+		return 0;
+	c.shape.dirfd = shapes[nr].dirfd;
+	c.shape.path = shapes[nr].path;
+	c.shape.dirfd2 = shapes[nr].dirfd2;
+	c.shape.path2 = shapes[nr].path2;
+	c.shape.extra = shapes[nr].extra;
+	told = dispatch(&c);
+	if (told == TELL_FILE)
+		tell_file(&c);
+	else if (told == TELL_PATH)
+		tell_path(&c);
+	throttle(&c.w);
+	return 0;
+}
+
+/* -- the life of processes --------------------------------------------------------------------------------------- */
+
+static __always_inline __u32 pid_inside(struct task_struct *task)
+{
+	struct pid *pid = BPF_CORE_READ(task, thread_pid);
+	__u32 level = BPF_CORE_READ(pid, level);
+	struct upid own = {};
+
+	bpf_probe_read_kernel(&own, sizeof(own), &pid->numbers[level]);
+	return own.nr;
+}
+
+/* The trial that a cgroup belongs to, by the id of its own cgroup; 0 when it is none of ours. */
+static __always_inline __u64 trial_of(struct cgroup *cgroup, struct w_settings *s)
+{
+	__u32 level = s->parent_level;
+	struct cgroup *ancestor;
+
+	if ((__u32)BPF_CORE_READ(cgroup, level) <= level)
+		return 0;
+	bpf_probe_read_kernel(&ancestor, sizeof(ancestor), &cgroup->ancestors[level]);
+	if (BPF_CORE_READ(ancestor, kn, id) != s->parent_id)
+		return 0;
+	bpf_probe_read_kernel(&ancestor, sizeof(ancestor), &cgroup->ancestors[level + 1]);
+	return BPF_CORE_READ(ancestor, kn, id);
+}
+
+static __always_inline void tell_join(struct task_struct *task, __u64 cgroup)
+{
+	struct w_member member = { .cgroup = cgroup, .start_ns = start_of(task) };
+	struct w_record r;
+	struct watched w;
+	__u32 pid = task->tgid;
+
+	if (!find_trial_of(&w, cgroup))
+		return;
+	bpf_map_update_elem(&members, &pid, &member, BPF_ANY);
+	begin(&r, W_PROC_STARTED);
+	r.pid = pid;
+	r.start_ns = member.start_ns;
+	r.number[1] = pid_inside(task);
+	put(&w, &r, sizeof(r), W_HOOK_CGROUP);
+}
+
+/* A child belongs to the cgroup it was born into: clone3 may name another one than its maker's. */
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
+{
+	__u32 pid = child->tgid, zero = 0;
+	struct w_settings *s = bpf_map_lookup_elem(&settings, &zero);
+	struct w_member member;
+	struct w_record r;
+	struct watched w;
+
+	if (child->pid != child->tgid || !s)
+		return 0;
+	if (!find_trial(&w)) {
+		member.cgroup = trial_of(BPF_CORE_READ(child, cgroups, dfl_cgrp), s);
+		if (member.cgroup)
+			tell_join(child, member.cgroup);
+		return 0;
+	}
+	begin(&r, W_PROC_STARTED);
+	member.cgroup = w.cgroup;
+	member.start_ns = child->start_boottime;
+	bpf_map_update_elem(&members, &pid, &member, BPF_ANY);
+	r.number[0] = r.start_ns;
+	r.number[1] = (__u64)r.pid << 32 | pid_inside(child);
+	r.pid = pid;
+	r.start_ns = child->start_boottime;
+	r.device = bpf_get_current_uid_gid();
+	put(&w, &r, sizeof(r), W_HOOK_FORK);
+	return 0;
+}
+
+/* The new stack holds the kernel's own copy of the arguments, and nobody has run in it yet. */
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_exec, struct task_struct *task, int old_pid, struct linux_binprm *bprm)
+{
+	struct watched w;
+	struct scratch *s;
+	struct file *exe;
+	__u64 address, size;
+	__u32 off, end;
+
+	if (!find_trial(&w))
+		return 0;
+	s = slot(1, W_PROC_EXECUTED);
+	if (!s)
+		return 0;
+	exe = bprm->file;
+	s->record.flags = W_F_KERNEL;
+	s->record.device = kernel_device(BPF_CORE_READ(exe, f_inode));
+	s->record.inode = BPF_CORE_READ(exe, f_inode, i_ino);
+	off = put_file_path(s, 0, exe);
+	s->record.len[0] = off;
+	end = put_path(s, off, BPF_CORE_READ(task, fs, pwd.dentry), BPF_CORE_READ(task, fs, pwd.mnt));
+	s->record.len[1] = end - off;
+	address = task->mm->arg_start;
+	size = task->mm->arg_end - address;
+	s->record.number[0] = size;
+	if (size > W_ARGV_MAX) {
+		size = W_ARGV_MAX;
+		s->record.flags |= W_F_TRUNCATED;
+	}
+	if (end <= TEXT_MAX - W_ARGV_MAX && size && size <= W_ARGV_MAX) {
+		if (bpf_probe_read_user(s->text + end, size, (void *)address)) {
+			s->record.flags |= W_F_TRUNCATED;
+			__sync_fetch_and_add(&w.trial->unreadable, 1);
+		} else {
+			end += size;
+		}
+	} else {
+		s->record.flags |= W_F_TRUNCATED;
+	}
+	put_scratch(&w, s, end, W_HOOK_EXEC);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *task)
+{
+	struct w_record r;
+	struct watched w;
+	__u32 pid, flags;
+
+	if (!find_trial(&w) || task->signal->live.counter)
+		return 0;
+	begin(&r, W_PROC_EXITED);
+	flags = task->signal->flags;
+	/* SIGNAL_GROUP_EXIT: all threads end with this code; else the leader's own counts, as wait() reports it. */
+	r.number[0] = flags & 4 ? task->signal->group_exit_code : task->group_leader->exit_code;
+	pid = r.pid;
+	bpf_map_delete_elem(&members, &pid);
+	put(&w, &r, sizeof(r), W_HOOK_EXIT);
+	return 0;
+}
+
+SEC("tp_btf/signal_generate")
+int BPF_PROG(on_signal, int sig, struct kernel_siginfo *info, struct task_struct *task, int group, int result)
+{
+	struct w_member *home;
+	struct w_record r;
+	struct watched w;
+	__u32 pid;
+	int code = 1;
+
+	/* 0 and 1 stand for the kernel itself; the kernel's own reports (a child's end, a timer) are positive codes. */
+	if ((__u64)info <= 2 || !find_trial(&w))
+		return 0;
+	bpf_probe_read_kernel(&code, sizeof(code), &info->si_code);
+	if (code > 0)
+		return 0;
+	begin(&r, W_SIGNAL_SENT);
+	pid = task->tgid;
+	home = bpf_map_lookup_elem(&members, &pid);
+	r.number[0] = start_of(task);
+	r.number[1] = (__u64)pid << 32 | (__u32)sig;
+	r.device = home && home->cgroup == w.cgroup;
+	put(&w, &r, sizeof(r), W_HOOK_SIGNAL);
+	return 0;
+}
+
+/* Who joins a trial becomes known; who leaves it is told, since nothing of it is seen any more. */
+SEC("tp_btf/cgroup_attach_task")
+int BPF_PROG(on_cgroup_attach, struct cgroup *to, const char *path, struct task_struct *task, bool threadgroup)
+{
+	__u32 pid = task->tgid, zero = 0;
+	struct w_settings *s = bpf_map_lookup_elem(&settings, &zero);
+	struct w_member *home = bpf_map_lookup_elem(&members, &pid);
+	struct w_record r;
+	struct watched w;
+	__u64 trial;
+
+	/* Other hierarchies than v2 come through here too: theirs have an id of their own. */
+	if (!s || BPF_CORE_READ(to, root, hierarchy_id) != 0)
+		return 0;
+	trial = trial_of(to, s);
+	if (!home) {
+		if (trial)
+			tell_join(task, trial);
+		return 0;
+	}
+	if (trial == home->cgroup || !find_trial_of(&w, home->cgroup))
+		return 0;
+	begin(&r, W_MEMBERSHIP_LEFT);
+	r.pid = pid;
+	r.start_ns = start_of(task);
+	r.number[0] = BPF_CORE_READ(to, kn, id);
+	put(&w, &r, sizeof(r), W_HOOK_CGROUP);
+	return 0;
+}
+
+/* -- addresses: the kernel's own copies -------------------------------------------------------------------------- */
+
+struct address_record {
+	struct w_record record;
+	__u8 ip[16];
+};
+
+static __always_inline bool is_loopback4(__u32 ip)
+{
+	return (ip & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000) || ip == 0;
+}
+
+static __always_inline bool is_loopback6(const __u32 *ip)
+{
+	if (ip[0] || ip[1])
+		return false;
+	if (!ip[2])
+		return ip[3] == bpf_htonl(1) || ip[3] == 0;
+	return ip[2] == bpf_htonl(0xffff) && is_loopback4(ip[3]);
+}
+
+static __always_inline int tell_address(struct bpf_sock_addr *ctx, const __u32 *ip, bool local, __u8 told, __u8 refused)
+{
+	struct address_record a;
+	struct watched w;
+	bool refuse;
+
+	if (!find_trial(&w))
+		return 1;
+	refuse = !local && refused && w.trial->network == W_NET_REFUSE;
+	__builtin_memset(&a, 0, sizeof(a));
+	begin(&a.record, refuse ? refused : told);
+	__builtin_memcpy(a.ip, ip, sizeof(a.ip));
+	a.record.len[0] = sizeof(a.ip);
+	a.record.number[0] = (__u64)ctx->user_family << 32 | bpf_ntohs(ctx->user_port);
+	a.record.number[1] = (__u64)ctx->type << 32 | ctx->protocol;
+	put(&w, &a, sizeof(a), W_HOOK_SOCKET);
+	return !refuse;
+}
+
+static __always_inline int tell4(struct bpf_sock_addr *ctx, __u8 told, __u8 refused)
+{
+	__u32 ip[4] = { 0, 0, bpf_htonl(0xffff), ctx->user_ip4 };
+
+	return tell_address(ctx, ip, is_loopback4(ctx->user_ip4), told, refused);
+}
+
+static __always_inline int tell6(struct bpf_sock_addr *ctx, __u8 told, __u8 refused)
+{
+	__u32 ip[4] = { ctx->user_ip6[0], ctx->user_ip6[1], ctx->user_ip6[2], ctx->user_ip6[3] };
+
+	return tell_address(ctx, ip, is_loopback6(ip), told, refused);
+}
+
+SEC("cgroup/connect4")
+int on_connect4(struct bpf_sock_addr *ctx)
+{
+	return tell4(ctx, W_CONN_ATTEMPTED, W_CONN_BLOCKED);
+}
+
+SEC("cgroup/connect6")
+int on_connect6(struct bpf_sock_addr *ctx)
+{
+	return tell6(ctx, W_CONN_ATTEMPTED, W_CONN_BLOCKED);
+}
+
+SEC("cgroup/sendmsg4")
+int on_sendmsg4(struct bpf_sock_addr *ctx)
+{
+	if (is_loopback4(ctx->user_ip4))
+		return 1;
+	return tell4(ctx, W_CONN_ATTEMPTED, W_DGRAM_BLOCKED);
+}
+
+SEC("cgroup/sendmsg6")
+int on_sendmsg6(struct bpf_sock_addr *ctx)
+{
+	__u32 ip[4] = { ctx->user_ip6[0], ctx->user_ip6[1], ctx->user_ip6[2], ctx->user_ip6[3] };
+
+	if (is_loopback6(ip))
+		return 1;
+	return tell6(ctx, W_CONN_ATTEMPTED, W_DGRAM_BLOCKED);
+}
+
+SEC("cgroup/bind4")
+int on_bind4(struct bpf_sock_addr *ctx)
+{
+	return tell4(ctx, W_SOCK_BOUND, 0);
+}
+
+SEC("cgroup/bind6")
+int on_bind6(struct bpf_sock_addr *ctx)
+{
+	return tell6(ctx, W_SOCK_BOUND, 0);
+}
+
+/* An account of its own of what leaves: in a namespace that has only loopback it must stay at zero. */
+SEC("cgroup_skb/egress")
+int on_egress(struct __sk_buff *skb)
+{
+	__u64 cgroup;
+	struct w_settings *s;
+	struct w_trial *trial;
+	__u32 zero = 0;
+	__u32 ip[4] = {};
+
+	s = bpf_map_lookup_elem(&settings, &zero);
+	if (!s)
+		return 1;
+	cgroup = bpf_skb_ancestor_cgroup_id(skb, s->parent_level + 1);
+	trial = bpf_map_lookup_elem(&trials, &cgroup);
+	if (!trial)
+		return 1;
+	if (skb->protocol == bpf_htons(0x0800)) {
+		if (bpf_skb_load_bytes(skb, 16, &ip[3], 4) || is_loopback4(ip[3]))
+			return 1;
+	} else if (skb->protocol == bpf_htons(0x86dd)) {
+		if (bpf_skb_load_bytes(skb, 24, ip, 16) || is_loopback6(ip))
+			return 1;
+	}
+	__sync_fetch_and_add(&trial->egress_packets, 1);
+	__sync_fetch_and_add(&trial->egress_bytes, skb->len);
+	return 1;
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The record that crosses from the kernel to the log. The Python mirror is probes/kernel/abi.py; a test compares both
+ * through the object's BTF.
+ *
+ * Laws:
+ *  - A record is `struct w_record` and then its text: len[0] bytes, len[1] bytes, and the rest to the record's end.
+ *  - A path of the kernel (W_F_KERNEL) is its components, leaf first, each ended by NUL: walking up is what the kernel
+ *    does, and turning them round is cheaper in user space.
+ *  - A path of the caller is the components of the directory it starts from (part 0, empty for an absolute one) and the
+ *    string as given (part 1). A second path is the rest: components, then the string after the last NUL.
+ *  - A field that a kind does not use is 0.
+ */
+#ifndef WITNESS_H
+#define WITNESS_H
+
+#define W_ABI 1
+#define W_PATH_MAX 4096
+#define W_ARGV_MAX 16384
+
+enum w_kind {
+	W_PROC_STARTED = 1,	/* number: parent start_ns, parent pid << 32 | pid inside; device: uid; no parent: it joined */
+	W_PROC_EXECUTED = 2,	/* part 0 exe, part 1 cwd, rest argv; number: bytes of argv, - */
+	W_PROC_EXITED = 3,	/* number: wait status, - */
+	W_PROC_EXEC_FAILED = 4,	/* caller's path */
+	W_PROC_REACHED = 5,	/* number: pid inside or address, syscall */
+	W_SIGNAL_SENT = 6,	/* number: target start_ns, target pid << 32 | signal; device: 1 = target is inside */
+	W_MEMBERSHIP_LEFT = 7,	/* number: cgroup id, - */
+	W_SYSCALL_REFUSED = 8,	/* number: first argument, syscall; inode: second argument */
+	W_FILE_OPENED = 16,	/* number: open flags, f_mode << 32 | S_IFMT */
+	W_FILE_WRITTEN = 17,	/* number: bytes, syscall; what: device */
+	W_FILE_TOTALS = 18,	/* number: bytes, calls; time_ns is the last one's; rest: u64 file */
+	W_FILE_PATH = 19,	/* caller's path(s); number: extra argument, syscall */
+	W_FILE_FD = 20,		/* kernel's path; number: extra argument, syscall */
+	W_FILE_MAPPED = 21,	/* kernel's path; number: bytes, syscall */
+	W_SOCK_CREATED = 32,	/* number: family << 32 | type, protocol */
+	W_SOCK_BOUND = 33,	/* part 0: 16 address bytes; number: family << 32 | port, type << 32 | protocol */
+	W_CONN_ATTEMPTED = 34,	/* as W_SOCK_BOUND; for AF_UNIX part 0 is sun_path; device: 1 = peer outside */
+	W_CONN_BLOCKED = 35,	/* as W_SOCK_BOUND */
+	W_DGRAM_BLOCKED = 36,	/* as W_SOCK_BOUND */
+	W_DESC_PASSED = 37,	/* number: 1 = received, - ; device: 1 = peer outside */
+};
+
+enum w_flag {
+	W_F_KERNEL = 1,		/* part 0 is the kernel's own path */
+	W_F_TRUNCATED = 2,	/* a path or argv did not fit, or could not be read */
+	W_F_PRIVATE = 4,	/* a caller's path that no other thread or mapping could have changed */
+	W_F_UNREACHABLE = 8,	/* not below the root directory of the caller */
+	W_F_UNLINKED = 16,	/* the name is gone */
+};
+
+enum w_hook {
+	W_HOOK_SYSCALL = 0,
+	W_HOOK_FORK = 1,
+	W_HOOK_EXEC = 2,
+	W_HOOK_EXIT = 3,
+	W_HOOK_SIGNAL = 4,
+	W_HOOK_CGROUP = 5,
+	W_HOOK_SOCKET = 6,
+	W_HOOKS = 8,
+};
+
+struct w_record {
+	__u64 time_ns;		/* CLOCK_BOOTTIME */
+	__u64 start_ns;		/* of the actor's thread group leader */
+	__u32 pid;		/* of the actor's thread group, host */
+	__u8 kind;
+	__u8 flags;
+	__s16 error;		/* errno, 0 when the call succeeded */
+	__u32 device;
+	__u16 len[2];
+	__u64 inode;
+	__u64 number[2];
+};
+
+/* One for each trial, keyed by the id of its cgroup. */
+struct w_trial {
+	__u64 lost[W_HOOKS];	/* records that found no room */
+	__u64 first_lost_ns;
+	__u64 last_lost_ns;
+	__u64 egress_packets;	/* to other than loopback addresses */
+	__u64 egress_bytes;
+	__u64 throttled_ns;
+	__u64 unreadable;	/* arguments that could not be read */
+	__u32 epoch;		/* raised at each boundary of the trial: first writes are told anew */
+	__u32 network;		/* enum w_network */
+	__u32 last_error;	/* errno of the last loss */
+	__u32 pad;
+};
+
+enum w_network {
+	W_NET_REFUSE = 0,	/* connections to other than loopback are refused in the hook */
+	W_NET_PASS = 1,		/* they go on to whoever serves the namespace */
+};
+
+struct w_settings {
+	__u64 parent_id;	/* cgroup id of the directory that holds the trials' cgroups */
+	__u32 parent_level;
+	__u32 abi;
+};
+
+/* A thread group of a trial, keyed by its pid. */
+struct w_member {
+	__u64 cgroup;
+	__u64 start_ns;
+};
+
+/* One descriptor that was written through, keyed by thread group and descriptor. */
+struct w_writer_key {
+	__u32 pid;
+	__u32 fd;
+};
+
+struct w_writer {
+	__u64 file;
+	__u64 cgroup;
+	__u64 start_ns;
+	__u64 inode;
+	__u64 count;
+	__u64 size_bytes;
+	__u64 last_ns;
+	__u32 device;
+	__u32 epoch;
+};
+
+#define W_CHECK(type, size) _Static_assert(sizeof(type) == (size), #type)
+W_CHECK(struct w_record, 56);
+W_CHECK(struct w_trial, 128);
+W_CHECK(struct w_settings, 16);
+W_CHECK(struct w_member, 16);
+W_CHECK(struct w_writer, 64);
+
+#endif

@@ -1,0 +1,152 @@
+"""The kernel witness as the supervisor uses it: watch one cgroup, take its records, read its counters.
+
+In: a cgroup that holds no process yet. Out: slabs of records (see `probes.kernel.ring`) and counters. It keeps the rule
+that whoever is watched cannot reach what watches: nothing here is visible in the trial.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from probes.kernel import abi, libbpf, pins
+from probes.kernel.ring import Ring
+from supervisor.events import ProcessKey
+
+DEFAULT_RING_BYTES = 8 << 20
+_RECORD_HEADER = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """Records of one hook that found no room, and when (CLOCK_BOOTTIME ns, over all hooks)."""
+
+    hook: str
+    count: int
+    first_ns: int
+    last_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """The trial's counters at one moment."""
+
+    losses: tuple[Loss, ...]
+    egress_packets: int
+    egress_bytes: int
+    throttled_ns: int
+    unreadable: int
+    last_error: int
+
+    @property
+    def lost(self) -> int:
+        """All lost records together."""
+        return sum(loss.count for loss in self.losses)
+
+
+class KernelWitness:
+    """Watches one trial. Made by `watch`; `close` ends it, and takes the programs away when it was the last."""
+
+    def __init__(self, cgroup_root: Path, cgroup_id: int, directory: Path, ring_fd: int, ring_bytes: int) -> None:
+        """Use `watch`."""
+        self._cgroup_root = cgroup_root
+        self._cgroup_id = cgroup_id
+        self._key = cgroup_id.to_bytes(8, "little")
+        self.ring_fd = ring_fd
+        self.ring = Ring(ring_fd, ring_bytes)
+        self._trials = libbpf.BpfMap(libbpf.open_pin(directory / "trials"), ctypes.sizeof(abi.Trial))
+        self._writers = libbpf.BpfMap(libbpf.open_pin(directory / "writers"), abi.WRITER.size)
+        self._members = libbpf.BpfMap(libbpf.open_pin(directory / "members"), abi.MEMBER.size)
+        self._programs = [libbpf.open_pin(path) for path in sorted(directory.glob("prog_*"))]
+        self._missed_before = self._misses()
+
+    @classmethod
+    def watch(cls, cgroup_root: Path, cgroup: Path, *, ring_bytes: int = DEFAULT_RING_BYTES) -> KernelWitness:
+        """Begin to watch ``cgroup``, a child of ``<cgroup_root>/supervise``.
+
+        Raises:
+            MachineError: the programs cannot be loaded or attached here.
+        """
+        cgroup_id = cgroup.stat().st_ino
+        key = cgroup_id.to_bytes(8, "little")
+        with pins.locked(cgroup_root):
+            directory = pins.ensure(pins.Parent.of(cgroup.parent))
+            ring_fd = libbpf.create_ring(ring_bytes)
+            trials = libbpf.BpfMap(libbpf.open_pin(directory / "trials"), ctypes.sizeof(abi.Trial))
+            rings = libbpf.BpfMap(libbpf.open_pin(directory / "rings"), 4)
+            try:
+                trials.update(key, bytes(abi.Trial(network=abi.Network.REFUSE)))
+                rings.update(key, ring_fd.to_bytes(4, "little"))
+            finally:
+                trials.close()
+                rings.close()
+            return cls(cgroup_root, cgroup_id, directory, ring_fd, ring_bytes)
+
+    def close(self) -> None:
+        """Stop watching. Call it after the trial's cgroup was removed, so that the last one out is known."""
+        self.ring.close()
+        for fd in (self.ring_fd, *self._programs):
+            os.close(fd)
+        self._trials.close()
+        self._writers.close()
+        self._members.close()
+        pins.collect_garbage(self._cgroup_root)
+
+    def _trial(self) -> abi.Trial:
+        value = self._trials.lookup(self._key)
+        return abi.Trial.from_buffer_copy(value) if value else abi.Trial()
+
+    def _misses(self) -> int:
+        return sum(libbpf.recursion_misses(fd) for fd in self._programs)
+
+    def counters(self) -> Counters:
+        """Read the counters; a program that was skipped because it was running already counts as a loss."""
+        trial = self._trial()
+        first, last = trial.first_lost_ns, trial.last_lost_ns
+        losses = [
+            Loss(hook=hook, count=count, first_ns=first, last_ns=last)
+            for hook, count in zip(abi.HOOKS, trial.lost, strict=True)
+            if count
+        ]
+        if missed := self._misses() - self._missed_before:
+            losses.append(Loss(hook="recursion", count=missed, first_ns=first, last_ns=last))
+        return Counters(
+            losses=tuple(losses),
+            egress_packets=trial.egress_packets,
+            egress_bytes=trial.egress_bytes,
+            throttled_ns=trial.throttled_ns,
+            unreadable=trial.unreadable,
+            last_error=trial.last_error,
+        )
+
+    def identify(self, pid: int) -> ProcessKey:
+        """Name a member of the trial for ever; the start is 0 when it is not known (any more)."""
+        value = self._members.lookup(pid.to_bytes(4, "little"))
+        return ProcessKey(pid, abi.MEMBER.unpack(value)[1] if value else 0)
+
+    def next_epoch(self) -> None:
+        """From here on the first write through each descriptor is told again: call it at each boundary of the trial."""
+        trial = self._trial()
+        trial.epoch += 1
+        self._trials.update(self._key, bytes(trial))
+
+    def pending_totals(self) -> tuple[bytes, int]:
+        """Give, as a slab of records and their count, the writes that no close has told yet."""
+        records = []
+        for key in self._writers.keys(abi.WRITER_KEY.size):
+            value = self._writers.lookup(key)
+            if value and (record := self._totals(key, value)):
+                records.append(record)
+        return b"".join(records), len(records)
+
+    def _totals(self, key: bytes, value: bytes) -> bytes | None:
+        _file, cgroup, start_ns, inode, count, size_bytes, last_ns, device, _epoch = abi.WRITER.unpack(value)
+        if cgroup != self._cgroup_id or count < 2:  # noqa: PLR2004 - the first write was told when it happened
+            return None
+        pid, _fd = abi.WRITER_KEY.unpack(key)
+        record = abi.RECORD.pack(
+            last_ns, start_ns, pid, abi.RecordKind.FILE_TOTALS, 0, 0, device, 0, 0, inode, size_bytes, count
+        )
+        return len(record).to_bytes(_RECORD_HEADER, "little") + record

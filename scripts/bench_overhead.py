@@ -1,0 +1,180 @@
+"""What supervision costs while a command runs, and what it costs everybody else on the machine.
+
+    python scripts/bench_overhead.py [--rounds N] [--json FILE] [--no-trace]
+
+Workloads: a build (many small C files compiled and linked, thousands of files opened, hundreds of forks), a loop of
+open/write 4 KiB/close, a fork storm, and getppid. Ways: bare, ``supervise``, ``bwrap``, ``strace -f`` when it is there.
+``inside`` is what the workload itself took, ``whole`` the time of the command with the start and end of its supervisor.
+Last, the same loop outside of any trial, while none and while one is running.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import measuring
+from measuring import MeasuringError, Series, Way
+
+SOURCE = Path(__file__).resolve().parent / "bench_workloads.c"
+PROGRAM = "./workloads"
+UNITS = 40
+READS = 3000
+FORKS = 200
+
+BUILD_SCRIPT = f"""
+set -eu
+for unit in unit_*.c; do cc -O1 -c "$unit" -o "${{unit%.c}}.o"; done
+cc -o program unit_*.o
+./program
+i=0
+while [ $i -lt {READS} ]; do read -r line < "header_$((i % 100)).h"; i=$((i + 1)); done
+i=0
+while [ $i -lt {FORKS} ]; do (:); i=$((i + 1)); done
+"""
+
+COLUMNS = {
+    "workload": "workload",
+    "way": "way",
+    "inside_ms": "inside ms",
+    "inside_ratio": "x bare",
+    "whole_ms": "whole ms",
+    "whole_ratio": "x bare",
+    "runs": "runs",
+}
+REST_COLUMNS = {
+    "workload": "bystander",
+    "way": "meanwhile",
+    "inside_ms": "ms",
+    "inside_ratio": "ratio",
+    "runs": "runs",
+}
+
+
+def write_project(folder: Path) -> None:
+    """Write a C project of many small files, and headers to read."""
+    folder.mkdir()
+    for number in range(UNITS):
+        body = f"int part_{number}(int x) {{ return x * {number + 1} + {number}; }}\n"
+        text = f"#include <stdio.h>\n#include <stdlib.h>\n{body}"
+        (folder / f"unit_{number:02}.c").write_text(text, encoding="ascii")
+    (folder / "unit_main.c").write_text("int part_0(int);\nint main(void) { return part_0(0); }\n", encoding="ascii")
+    for number in range(100):
+        (folder / f"header_{number}.h").write_text(f"#define VALUE_{number} {number}\n", encoding="ascii")
+
+
+def workspaces(folder: Path) -> Callable[[], Path]:
+    """Give a maker of fresh workspaces: every run starts from the same files."""
+    template = folder / "template"
+    write_project(template)
+    compile_workloads(template)
+    numbers = iter(range(10**9))
+
+    def fresh() -> Path:
+        return Path(shutil.copytree(template, folder / f"work-{next(numbers)}"))
+
+    return fresh
+
+
+def compile_workloads(folder: Path) -> None:
+    """Compile the workloads into a workspace: of what lies in /tmp, a trial sees nothing else.
+
+    Raises:
+        MeasuringError: there is no compiler.
+    """
+    target = folder / PROGRAM
+    done = subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-o", str(target), str(SOURCE)], check=False)
+    if done.returncode:
+        message = f"cc: expected exit code 0, got {done.returncode}"
+        raise MeasuringError(message)
+
+
+def workloads(scale: float) -> dict[str, tuple[str, ...]]:
+    """Give every workload as a command."""
+    return {
+        "build": (PROGRAM, "time", "sh", "-c", BUILD_SCRIPT),
+        "open/write/close": (PROGRAM, "loop", str(int(20_000 * scale))),
+        "fork storm": (PROGRAM, "forks", str(int(2_000 * scale))),
+        "getppid": (PROGRAM, "getppid", str(int(300_000 * scale))),
+    }
+
+
+@contextmanager
+def one_trial(workspace: Path) -> Iterator[None]:
+    """Keep one quiet trial running meanwhile."""
+    command = [measuring.supervise_command(), "-q", "--", "sh", "-c", "echo ready; exec sleep 600"]
+    with subprocess.Popen(command, cwd=workspace, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as trial:
+        try:
+            if trial.stdout is None or trial.stdout.readline() != b"ready\n":
+                message = "supervise: expected a running trial, got none"
+                raise MeasuringError(message)
+            yield
+        finally:
+            trial.terminate()
+
+
+def measure_rest(fresh: Callable[[], Path], rounds: int, scale: float) -> list[dict[str, object]]:
+    """Measure a bystander: a command outside of any trial, while none and while one is running, by turns."""
+    bystander = {"loop": ("loop", 20_000), "getppid": ("getppid", 1_000_000)}
+    series = {name: {"no trial": Series(), "one trial": Series()} for name in bystander}
+    for _ in range(rounds):
+        for state in ("no trial", "one trial"):
+            with one_trial(fresh()) if state == "one trial" else _nothing():
+                time.sleep(0.2)
+                for name, (word, count) in bystander.items():
+                    command = (PROGRAM, word, str(int(count * scale)))
+                    whole_s, inside_s = measuring.run_once(Way(name="bare"), command, fresh())
+                    series[name][state].whole_s.append(whole_s)
+                    series[name][state].inside_s.append(inside_s)
+    return [row for name, both in series.items() for row in measuring.rows(name, both, baseline="no trial")]
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description="What supervision costs, inside a trial and outside of it.")
+    parser.add_argument("--rounds", type=int, default=5, help="counted rounds (default: 5)")
+    parser.add_argument("--scale", type=float, default=1.0, help="multiply the loops (default: 1)")
+    parser.add_argument("--json", metavar="FILE", help="write the figures there too")
+    parser.add_argument("--no-trace", action="store_true", help="leave strace out: it takes most of the time")
+    parser.add_argument("--only", metavar="WORKLOAD", help="build, open/write/close, fork storm, getppid or rest")
+    return parser.parse_args(words)
+
+
+def main(words: list[str]) -> int:
+    """Measure, print, write."""
+    options = parse(words)
+    found: list[dict[str, object]] = []
+    rest: list[dict[str, object]] = []
+    with measuring.scratch() as folder:
+        fresh = workspaces(folder)
+        ways = measuring.ways(trace=not options.no_trace)
+        for name, command in workloads(options.scale).items():
+            if options.only in {None, name}:
+                found += measuring.rows(name, measuring.take_turns(ways, options.rounds, command, fresh))
+        if options.only in {None, "rest"}:
+            rest = measure_rest(fresh, options.rounds, options.scale)
+    if found:
+        measuring.print_table(found, COLUMNS)
+        print()
+    if rest:
+        measuring.print_table(rest, REST_COLUMNS)
+    measuring.write_json(options.json, found + rest, rounds=options.rounds)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except MeasuringError as error:
+        sys.exit(f"bench_overhead: {error}")

@@ -1,0 +1,377 @@
+"""The words of the command line: argv → values. Reads nothing, prints nothing, starts nothing.
+
+Laws:
+    1. Everything after the first ``--`` is CMD, byte for byte; nothing before it ever is.
+    2. A first word that names a command is that command; otherwise the command is ``run``.
+    3. No option can be shortened: a new option never changes what an old script means.
+    4. A mistake is a `UsageError` whose place is the option as it was typed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from supervisor.errors import UsageError
+
+HELP_WIDTH = 100
+"""Columns of every help text: fixed, so that the manual can quote it."""
+
+EXIT_CODES = """\
+exit codes:
+  the child's; 128+n when it died of signal n; 124 when our time-out ended it; 125 when we failed;
+  126 when CMD cannot run, 127 when it was not found; 120 when a --require was not met and the child exited 0
+  verify: 0 good, 1 bad, 125 unreadable
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One command: how it is used, what it does, and what it takes."""
+
+    name: str
+    usage: str
+    about: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """A command line that was understood.
+
+    Attributes:
+        command: name of the command.
+        options: its options and arguments, by name; empty for ``run`` without a CMD (help was asked for).
+        argv: CMD, for ``run``.
+        help: the text to print instead of doing anything, or None.
+    """
+
+    command: str
+    options: argparse.Namespace
+    argv: tuple[str, ...] = ()
+    help: str | None = None
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse that raises our errors and never prints or exits."""
+
+    color = property(lambda _self: False, lambda _self, _value: None)  # Python 3.14 would colour what the manual quotes
+
+    def error(self, message: str) -> NoReturn:
+        """Turn ``argument --x: message`` into a `UsageError` with the option as its place."""
+        if message.startswith("argument "):
+            place, _, rest = message.removeprefix("argument ").partition(": ")
+            raise UsageError(rest, place=place)
+        raise UsageError(message, hint=f"see {self.prog} --help")
+
+
+def parse_arguments(words: Sequence[str]) -> Parsed:
+    """Read a command line.
+
+    Args:
+        words: without the program's own name; undecodable bytes as surrogates, as Python gives them.
+
+    Raises:
+        UsageError: when a word is not understood.
+    """
+    if not words:
+        return Parsed(command="run", options=argparse.Namespace(), help=help_text("run"))
+    name = words[0] if words[0] in COMMANDS else "run"
+    rest = words[1:] if words[0] in COMMANDS else words
+    return _parse_run(rest) if name == "run" else _parse_other(name, rest)
+
+
+def help_text(name: str) -> str:
+    """Give what ``supervise NAME --help`` prints; ``run`` is also that of ``supervise --help``."""
+    return _parser(COMMANDS[name]).format_help()
+
+
+def split_command(words: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...] | None]:
+    """Split at the first ``--``: our own words, and CMD with its arguments (None when there is no ``--``)."""
+    if "--" not in words:
+        return words, None
+    at = words.index("--")
+    return words[:at], tuple(words[at + 1 :])
+
+
+def _parse_run(words: Sequence[str]) -> Parsed:
+    ours, argv = split_command(words)
+    options = _parse(COMMANDS["run"], ours)
+    if options.help or options.version:
+        return Parsed(command="run", options=options, help=help_text("run") if options.help else None)
+    if not argv:
+        message = "expected -- and a command, got no --" if argv is None else "expected a command after --, got nothing"
+        raise UsageError(message, place="run", hint="supervise [run] [OPTIONS] -- CMD [ARG…]")
+    return Parsed(command="run", options=options, argv=argv)
+
+
+def _parse_other(name: str, words: Sequence[str]) -> Parsed:
+    if any(word in {"-h", "--help"} for word in split_command(words)[0]):
+        return Parsed(command=name, options=argparse.Namespace(), help=help_text(name))
+    return Parsed(command=name, options=_parse(COMMANDS[name], words))
+
+
+def _parse(command: Command, words: Sequence[str]) -> argparse.Namespace:
+    options, unknown = _parser(command).parse_known_args(list(words))
+    if not unknown:
+        return options
+    word = unknown[0]
+    if word.startswith("-"):
+        message = "unknown option"
+        raise UsageError(message, place=word.partition("=")[0], hint=f"see supervise {command.name} --help")
+    of_run = command.name == "run"
+    message = f"expected {'an option or --' if of_run else 'no more words'}, got {word!r}"
+    hint = f"supervise -- {word} … runs a command" if of_run else f"usage: {command.usage}"
+    raise UsageError(message, place=command.name, hint=hint)
+
+
+def _parser(command: Command) -> _Parser:
+    parser = _Parser(
+        prog=f"supervise {command.name}",
+        usage=command.usage,
+        description=command.about,
+        epilog=_epilog() if command.name == "run" else None,
+        formatter_class=_help_formatter,
+        allow_abbrev=False,
+        add_help=False,
+    )
+    command.add_arguments(parser)
+    _add_help(parser)
+    return parser
+
+
+def _help_formatter(prog: str) -> argparse.HelpFormatter:
+    return argparse.RawDescriptionHelpFormatter(prog, max_help_position=28, width=HELP_WIDTH)
+
+
+def _epilog() -> str:
+    rows = [f"  {command.usage.removeprefix('supervise '):<44}{command.about}" for command in COMMANDS.values()]
+    return "\n".join(
+        ["commands:", *rows[1:], "", "RUN is an id, a unique prefix of one, `last`, or a directory.", "", EXIT_CODES]
+    )
+
+
+def _add_help(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-h", "--help", action="store_true", help="print this and exit")
+
+
+def _run_arguments(parser: argparse.ArgumentParser) -> None:
+    _policy_arguments(parser.add_argument_group("policy"))
+    _claim_arguments(parser.add_argument_group("claim and stop rule"))
+    _files_arguments(parser.add_argument_group("files and environment"))
+    _way_arguments(parser.add_argument_group("how it runs and what is told"))
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+
+
+def _policy_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "-p", "--policy", metavar="NAME|FILE", help="what may happen and what is claimed (default: default)"
+    )
+    group.add_argument("--name", metavar="TEXT", help="what to call this run in lists and reports")
+    group.add_argument(
+        "--require",
+        metavar="LIST",
+        type=_requirements,
+        default=(),
+        help="exit with 120 unless every verdict listed is reached: final,separate,clean",
+    )
+
+
+def _claim_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--outcome", metavar="PATH", help="the path that the label is about")
+    group.add_argument(
+        "--scope",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="files that the claim is about (repeatable; default: the outcome)",
+    )
+    group.add_argument(
+        "--period", metavar="P", help="how long it is judged: endpoint (default), within:D or eventually"
+    )
+    group.add_argument(
+        "-t", "--timeout", metavar="D", help="end the trial after this time, such as 90s (default: never)"
+    )
+    group.add_argument(
+        "--limit-role",
+        metavar="ROLE",
+        help="task (default): the limit is part of the task; observation: it only ends the watching of actions",
+    )
+    group.add_argument(
+        "--at-endpoint",
+        metavar="WHAT",
+        help="what is done with what is still alive then: follow (default), cancel, freeze or isolate",
+    )
+    group.add_argument("--settle", metavar="D", help="how long it is followed after the endpoint (default: 2s)")
+
+
+def _files_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--workspace", metavar="DIR", help="the directory to work in (default: the current one)")
+    where = group.add_mutually_exclusive_group()
+    where.add_argument(
+        "--stage", dest="mode", action="store_const", const="staged", help="stage writes to it (default)"
+    )
+    where.add_argument("--direct", dest="mode", action="store_const", const="direct", help="make writes to it in place")
+    group.add_argument("--commit", metavar="WHEN", help="apply staged writes: always (default), final or never")
+    group.add_argument(
+        "--write",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        help="what may be written (repeatable; default: the workspace)",
+    )
+    group.add_argument(
+        "--env",
+        metavar="NAME[=V]",
+        action="append",
+        default=[],
+        help="keep a name of the environment although it looks secret, or set it (repeatable)",
+    )
+    group.add_argument("--user", metavar="USER[:GROUP]", help="run as this user (default: the invoking one)")
+
+
+def _way_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--backend", metavar="NAME", type=_backend, default="native", help="what makes the box: native")
+    group.add_argument(
+        "--json", action="store_true", help="print completion.json on stdout; the child's stdout goes to stderr"
+    )
+    group.add_argument(
+        "--status-fd", metavar="N", type=_descriptor, help="write one JSON object a line on progress to N"
+    )
+    group.add_argument("-q", "--quiet", action="store_true", help="print no summary and no live line")
+    group.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
+
+
+def _requirements(text: str) -> tuple[str, ...]:
+    words = tuple(text.split(","))
+    if wrong := [word for word in words if word not in {"final", "separate", "clean"}]:
+        message = f"expected final, separate or clean, got {wrong[0]!r}"
+        raise argparse.ArgumentTypeError(message)
+    return words
+
+
+def _backend(text: str) -> str:
+    if text != "native":
+        message = f"expected native, got {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return text
+
+
+def _descriptor(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) > 1):
+        message = f"expected the number of an open descriptor above 1, got {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
+
+
+def _word(name: str, about: str) -> Callable[[argparse.ArgumentParser], None]:
+    return lambda parser: _add_positional(parser, name, about)
+
+
+def _add_positional(parser: argparse.ArgumentParser, name: str, about: str) -> None:
+    parser.add_argument(name.lower(), metavar=name, help=about)
+
+
+def _doctor_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _show_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_positional(parser, "RUN", _RUN)
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="how to print it (default: text)")
+
+
+def _why_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_positional(parser, "RUN", _RUN)
+    about = (
+        "event number (41), range (41-57), process id (412@8123456789), effect id (o1), path, "
+        "or finality, separation, scope"
+    )
+    _add_positional(parser, "REF", about)
+
+
+def _events_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_positional(parser, "RUN", _RUN)
+    parser.add_argument("--kind", metavar="K", help="only this kind (file.opened), or all of a subject (file)")
+    parser.add_argument("--format", choices=("jsonl",), default="jsonl", help="how to print them (default: jsonl)")
+
+
+def _verify_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", metavar="RUN", nargs="+", help=_RUN)
+
+
+def _policy_command_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action",
+        metavar="check|show|schema",
+        choices=("check", "show", "schema"),
+        help="check a file, show a policy with all defaults and its digest, or print the JSON Schema",
+    )
+    parser.add_argument("policy", metavar="FILE|NAME", nargs="?", help="for check and show (default: default)")
+
+
+_RUN = "id, unique prefix, `last` or a directory"
+
+COMMANDS = {
+    command.name: command
+    for command in (
+        Command(
+            name="run",
+            usage="supervise [run] [OPTIONS] -- CMD [ARG…]",
+            about="Run one command in a box, watch it from outside, and judge it from the log alone.",
+            add_arguments=_run_arguments,
+        ),
+        Command(
+            name="doctor",
+            usage="supervise doctor [--json]",
+            about="Tell what this machine can witness and enforce.",
+            add_arguments=_doctor_arguments,
+        ),
+        Command(name="ls", usage="supervise ls", about="List the runs.", add_arguments=lambda _parser: None),
+        Command(
+            name="show",
+            usage="supervise show RUN [--format text|json]",
+            about="Print the report of a run.",
+            add_arguments=_show_arguments,
+        ),
+        Command(
+            name="why",
+            usage="supervise why RUN REF",
+            about="Print the reasons for something, and the events they rest on.",
+            add_arguments=_why_arguments,
+        ),
+        Command(
+            name="events",
+            usage="supervise events RUN [--kind K] [--format jsonl]",
+            about="Print the events of a run.",
+            add_arguments=_events_arguments,
+        ),
+        Command(
+            name="verify",
+            usage="supervise verify RUN…",
+            about="Check that logs are whole and unaltered.",
+            add_arguments=_verify_arguments,
+        ),
+        Command(
+            name="commit",
+            usage="supervise commit RUN",
+            about="Apply the staged writes of a run to its workspace.",
+            add_arguments=_word("RUN", _RUN),
+        ),
+        Command(
+            name="discard",
+            usage="supervise discard RUN",
+            about="Forget the staged writes of a run.",
+            add_arguments=_word("RUN", _RUN),
+        ),
+        Command(
+            name="policy",
+            usage="supervise policy check|show|schema [FILE|NAME]",
+            about="Check a policy, print it, or print the schema of policies.",
+            add_arguments=_policy_command_arguments,
+        ),
+    )
+}
+"""Every command by name; ``run`` first, the rest in the order of the help text."""

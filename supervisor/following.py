@@ -1,0 +1,229 @@
+"""From the release to the end: follow CMD to the endpoint, what is left of it until it settles, and end the rest.
+
+Laws:
+    * The endpoint is the end of CMD, or the limit that ends it; its reason is never inferred afterwards.
+    * What is alive at the endpoint is frozen and the outcome captured, before anything else is decided.
+    * A limit that is part of the task ends CMD (TERM, 2 s later KILL); one that only ends the observation leaves it be.
+    * After `follow` nothing of the trial is alive, and the kernel has said so.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from policies.types import AtEndpoint, LimitRole, PeriodKind, StopRule
+from supervisor import clock
+from supervisor.events import (
+    TrialEmptied,
+    TrialEndpoint,
+    TrialFrozen,
+    TrialKilled,
+    TrialSettled,
+    TrialSnapshotted,
+    TrialThawed,
+)
+from supervisor.launch.stage import Stage
+from supervisor.launch.terminal import stop_ourselves
+from supervisor.request import Phase
+from supervisor.signals import ENDING, FORWARDED, Signals
+from supervisor.trial import Trial, wait_until_empty
+
+_KILL_AFTER_S = 2.0
+_TELL_EVERY_S = 0.25
+_BOUNDARY = "boundary"
+_TERMINAL = "terminal"
+
+
+@dataclass(slots=True, kw_only=True)
+class Watch:
+    """Waits for one descriptor and meanwhile does what signals, the terminal and the consumer ask for."""
+
+    trial: Trial
+    signals: Signals
+    stopping: bool = False
+    settling: bool = False
+    init_is_gone: bool = False
+
+    def until(self, fd: int, deadline_ns: int | None, *, tick: Callable[[], None] | None = None) -> bool:
+        """Wait until ``fd`` is readable; False when the deadline (CLOCK_BOOTTIME) passed or we were told to stop."""
+        while not self.stopping:
+            left_s = None if deadline_ns is None else (deadline_ns - clock.boottime_ns()) / 1e9
+            if left_s is not None and left_s <= 0:
+                return False
+            if self._wait(fd, left_s, ticking=tick is not None):
+                return True
+            if tick is not None:
+                tick()
+        return False
+
+    def _wait(self, fd: int, left_s: float | None, *, ticking: bool) -> bool:
+        trial, terminal = self.trial, self.trial.prepared.terminal
+        poll = select.poll()
+        watched = {fd: select.POLLIN, self.signals.fileno(): select.POLLIN, trial.consumer.failed: select.POLLIN}
+        if not self.init_is_gone:
+            watched[trial.box.control.fileno()] = select.POLLIN
+        if terminal is not None and trial.box.pty_master is not None:
+            watched |= terminal.interest()
+        for number, wanted in watched.items():
+            poll.register(number, wanted)
+        wait_s = min(left_s if left_s is not None else 3600.0, _TELL_EVERY_S if ticking else 3600.0)
+        ready = dict(poll.poll(max(0.0, wait_s) * 1000))
+        if trial.consumer.failed in ready:
+            trial.consumer.flush()  # raises what stopped it
+        if self.signals.fileno() in ready:
+            for number in self.signals.take():
+                self._obey(number)
+        if terminal is not None and trial.box.pty_master is not None:
+            terminal.pump()
+        said = ready.get(trial.box.control.fileno(), 0)
+        if said & select.POLLIN:
+            self._notice()
+        self.init_is_gone |= bool(said & select.POLLHUP)
+        return bool(ready.get(fd, 0))
+
+    def _notice(self) -> None:
+        notice = self.trial.box.read_notice()
+        terminal = self.trial.prepared.terminal
+        if notice is not None and terminal is not None and self.trial.box.pty_master is not None:
+            terminal.obey(notice, self.trial.box)
+
+    def _obey(self, number: int) -> None:
+        terminal = self.trial.prepared.terminal
+        if number == signal.SIGWINCH:
+            if terminal is not None and self.trial.box.pty_master is not None:
+                terminal.resize()
+        elif number == signal.SIGTSTP:
+            self._stop_with_trial()
+        elif number == signal.SIGCONT:
+            self._resume()
+        elif self.settling:
+            self.stopping |= number in ENDING
+        elif number in FORWARDED:
+            self.trial.box.signal(number)
+
+    def _stop_with_trial(self) -> None:
+        """Stop as the shell wants, and the trial with us: its events would find nobody to take them."""
+        terminal = self.trial.prepared.terminal
+        self.trial.box.signal(signal.SIGTSTP)
+        self.trial.brake.hold(_TERMINAL)
+        if terminal is not None:
+            terminal.leave()
+        stop_ourselves()
+        self._resume()
+
+    def _resume(self) -> None:
+        terminal = self.trial.prepared.terminal
+        if terminal is not None and self.trial.box.pty_master is not None:
+            terminal.resume()
+        self.trial.brake.release(_TERMINAL)
+        self.trial.box.signal(signal.SIGCONT)
+
+
+def follow(trial: Trial, stage: Stage, signals: Signals) -> None:
+    """Follow the trial to its end; everything that is found out is in the log afterwards."""
+    watch = Watch(trial=trial, signals=signals)
+    stop = trial.prepared.request.policy.stop
+    deadline = None if stop.wall_s is None else trial.released_ns + int(stop.wall_s * 1e9)
+    ended = watch.until(trial.box.pidfd, deadline)
+    trial.tell(Phase.ENDPOINT)
+    endpoint_ns = clock.boottime_ns()
+    alive = trial.box.members()
+    _record_endpoint(trial, ended=ended, alive=alive)
+    if alive:
+        _capture(trial, stage, thaw=stop.at_endpoint is AtEndpoint.FOLLOW)
+    watch.settling = True
+    if not ended and stop.role is LimitRole.TASK and stop.at_endpoint is AtEndpoint.FOLLOW:
+        _end_command(watch)
+    _settle(watch, stage, stop, endpoint_ns)
+    _finish(watch)
+
+
+def _record_endpoint(trial: Trial, *, ended: bool, alive: tuple[int, ...]) -> None:
+    keys = trial.identify(alive)
+    reason = "exit" if ended else "timeout"
+    trial.record(TrialEndpoint, reason=reason, alive=keys)
+    trial.boundary()
+
+
+def _capture(trial: Trial, stage: Stage, *, thaw: bool) -> None:
+    """Freeze, capture the outcome, and go on if asked to."""
+    if not trial.brake.hold(_BOUNDARY):
+        trial.brake.release(_BOUNDARY)
+        return
+    trial.boundary()
+    trial.record(TrialFrozen)
+    captured = stage.snapshot(trial.prepared.request.policy.claim.footprint)
+    trial.record(
+        TrialSnapshotted,
+        digest=captured.digest,
+        files=captured.files,
+        size_bytes=captured.size_bytes,
+    )
+    if thaw:
+        trial.record(TrialThawed)
+        trial.brake.release(_BOUNDARY)
+
+
+def _end_command(watch: Watch) -> None:
+    """End a CMD whose limit is part of the task: TERM to its group, KILL two seconds later."""
+    box = watch.trial.box
+    box.signal(signal.SIGTERM)
+    box.signal(signal.SIGCONT)
+    if not watch.until(box.pidfd, clock.boottime_ns() + int(_KILL_AFTER_S * 1e9)):
+        box.signal(signal.SIGKILL)
+        watch.until(box.pidfd, clock.boottime_ns() + int(_KILL_AFTER_S * 1e9))
+
+
+def _settle(watch: Watch, stage: Stage, stop: StopRule, endpoint_ns: int) -> None:
+    """Wait for the rest, as long as the policy follows it; capture the outcome again where the period ends."""
+    trial = watch.trial
+    settle_s = stop.settle_s
+    period = trial.prepared.request.policy.claim.period
+    within_s = period.within_s if period.kind is PeriodKind.WITHIN else None
+    if stop.at_endpoint is AtEndpoint.FOLLOW and trial.box.members():
+        launcher = os.pidfd_open(trial.box.launcher_pid)
+        last_s = max(settle_s, within_s or 0.0)
+        try:
+            for at_s in sorted({within_s or last_s, last_s}):
+                tick = _teller(trial, last_s)
+                if watch.until(launcher, endpoint_ns + int(at_s * 1e9), tick=tick):
+                    break
+                if at_s == within_s and trial.box.members():
+                    _capture(trial, stage, thaw=True)
+        finally:
+            os.close(launcher)
+    keys = trial.identify(trial.box.members())
+    trial.record(TrialSettled, emptied=not keys, alive=keys)
+    trial.tell(Phase.SETTLED)
+
+
+def _teller(trial: Trial, last_s: float) -> Callable[[], None]:
+    end_s = (clock.boottime_ns() - trial.released_ns) / 1e9 + last_s
+    return lambda: trial.tell(Phase.SETTLING, deadline_s=end_s)
+
+
+def _finish(watch: Watch) -> None:
+    """End what is alive, let the box test itself once more, and wait for the kernel's word that it is empty."""
+    trial = watch.trial
+    members = trial.box.members()
+    if members:
+        keys = trial.identify(members)
+        trial.box.kill_members()
+        why = "stopped" if watch.stopping else _why(trial.prepared.request.policy.stop)
+        trial.record(TrialKilled, why=why, killed=keys)
+    trial.brake.release(_BOUNDARY)
+    left = wait_until_empty(trial)
+    trial.record(TrialEmptied, pids_left=left)
+    if trial.prepared.terminal is not None and trial.box.pty_master is not None:
+        trial.prepared.terminal.drain()
+        trial.prepared.terminal.close()
+    trial.boundary()
+    trial.test("closing", trial.init)
+
+
+def _why(stop: StopRule) -> str:
+    return "cancel" if stop.at_endpoint is AtEndpoint.CANCEL else "hygiene"

@@ -1,0 +1,112 @@
+"""The wait until CMD is held: what the child, bubblewrap and init say on the way, and what is known when they are done.
+
+Only the pids matter for evidence, and those are the kernel's: a message arrives with the sender's credentials, written
+by the kernel and translated into our pid namespace (unix(7), SO_PASSCRED).
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import select
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from supervisor.errors import LaunchError
+from supervisor.launch.building import read_report
+
+_UCRED = struct.Struct("3i")
+_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """What is known of a held box."""
+
+    init_pid: int
+    main_pid: int
+    pty_master: int | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Message:
+    words: tuple[bytes, ...]
+    pid: int
+    passed: int | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Awaiting:
+    """The four channels on which a box under construction may speak."""
+
+    control: socket.socket
+    main: socket.socket
+    report: BinaryIO
+    errors: BinaryIO
+
+    def ready(self, timeout_s: float) -> Ready:
+        """Wait until CMD's process is held.
+
+        Raises:
+            LaunchError: a step failed, or it took too long.
+        """
+        deadline = time.monotonic() + timeout_s
+        init = self._receive(self.control, deadline)
+        try:
+            main = self._receive(self.main, deadline)
+        except LaunchError:
+            if init.passed is not None:
+                os.close(init.passed)
+            raise
+        notes, _ = read_report(_drain(self.report))
+        return Ready(init_pid=init.pid, main_pid=main.pid, pty_master=init.passed, notes=notes)
+
+    def _receive(self, channel: socket.socket, deadline: float) -> _Message:
+        poll = select.poll()
+        poll.register(channel, select.POLLIN)
+        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            explanation = "the box did not come up in time"
+            raise LaunchError(explanation, step="wait for the box", hint="the machine may be overloaded")
+        message = _read_message(channel)
+        match message.words:
+            case (b"init",) | (b"ready",):
+                return message
+            case (b"error", number, *step):
+                name = b" ".join(step).decode()
+                explanation = f"{name}: {os.strerror(int(number))}"
+                raise LaunchError(explanation, step=name)
+        raise self._failure()
+
+    def _failure(self) -> LaunchError:
+        """The channel closed without a word: the reason is in the child's report, or is what bubblewrap printed."""
+        _, failure = read_report(_drain(self.report))
+        if failure is not None:
+            return failure
+        said = _drain(self.errors).decode(errors="replace").strip()
+        return LaunchError(said or "bubblewrap ended without a word", step="enter bubblewrap")
+
+
+def _read_message(channel: socket.socket) -> _Message:
+    flags = socket.MSG_CMSG_CLOEXEC
+    room = socket.CMSG_SPACE(_UCRED.size) + socket.CMSG_SPACE(4)
+    text, ancillary, _, _ = channel.recvmsg(_BYTES, room, flags)
+    pid, passed = -1, None
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
+            pid = _UCRED.unpack(data[: _UCRED.size])[0]
+        elif level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            passed = array.array("i", data[:4])[0]
+    return _Message(words=tuple(text.split()), pid=pid, passed=passed)
+
+
+def _drain(file: BinaryIO) -> bytes:
+    """Read what is there without waiting for the end of file: a writer may live on."""
+    os.set_blocking(file.fileno(), False)
+    found = b""
+    while chunk := file.read(_BYTES * 16):
+        found += chunk
+    return found

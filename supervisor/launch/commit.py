@@ -1,0 +1,327 @@
+"""Doing what a commit's plan says, in phases that can each be done again (laws: `supervisor.launch.journal`).
+
+Everything on the host is reached through `Tree`: no symlink and no mount leads out of the workspace. New content
+becomes visible by rename, so that a reader of the host sees the old entry or the new one.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TypeVar, assert_never
+
+from supervisor.errors import MachineError
+from supervisor.launch.copying import copy_attributes, copy_entry
+from supervisor.launch.journal import (
+    Copy,
+    Delete,
+    Identity,
+    Journal,
+    Left,
+    Link,
+    MakeDirectory,
+    Phase,
+    Place,
+    Plan,
+    SetAttributes,
+    Source,
+    Take,
+)
+from supervisor.launch.plan import CHANGED
+from supervisor.launch.tree import Tree, by_descriptor, join
+
+_IN_THE_WAY = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ELOOP})
+_WORKING = b"w"
+_T = TypeVar("_T")
+
+
+def no_fault() -> None:
+    """Stand in for the hook with which a test interrupts a commit between any two steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitResult:
+    """What a commit did.
+
+    Attributes:
+        entries: how many entries were made, replaced, moved, removed or given other attributes.
+        left: what was not applied, and why.
+        resumed: an interrupted commit was finished (or was finished before: nothing was done).
+    """
+
+    entries: int
+    left: tuple[Left, ...]
+    resumed: bool
+
+    @property
+    def conflicts(self) -> tuple[Left, ...]:
+        """What was not applied because the host had changed it."""
+        return tuple(entry for entry in self.left if entry.why == CHANGED)
+
+
+@dataclass(slots=True)
+class Executor:
+    """Carries out one plan.
+
+    Attributes:
+        trees: where content comes from.
+        host: the workspace.
+        journal: where progress is recorded.
+        fault: called before every step; a test dies in it.
+    """
+
+    plan: Plan
+    trees: dict[Source, Tree]
+    host: Tree
+    journal: Journal
+    fault: Callable[[], None] = no_fault
+
+    def run(self) -> None:
+        """Do every phase that is not done yet.
+
+        Raises:
+            MachineError: new content could not be copied (then the workspace is as it was), the workspace is another
+                directory than the one that was planned for, or the host refused a step for a reason of its own (then
+                the commit can be resumed).
+        """
+        with self.host.directory(b"") as root:
+            fcntl.flock(root, fcntl.LOCK_EX)  # two commits to one workspace take turns
+            found = os.fstat(root)
+            if (found.st_dev, found.st_ino) != self.plan.workspace:
+                message = "workspace is not the directory that the trial began with"
+                raise MachineError(message)
+            phases = list(Phase)
+            for phase in phases[phases.index(self.journal.phase()) : -1]:
+                self._do(phase)
+                self.fault()
+                self._advance(phases[phases.index(phase) + 1])
+
+    def _advance(self, phase: Phase) -> None:
+        if self.journal.durable:
+            from supervisor.launch.handles import syncfs  # noqa: PLC0415 - loads ctypes
+
+            with self.host.directory(b"") as root:
+                syncfs(root)
+        self.journal.advance(phase)
+
+    def _do(self, phase: Phase) -> None:
+        match phase:
+            case Phase.PREPARE:
+                self._prepare()
+            case Phase.TAKE:
+                self._each(phase, self.plan.take, self._take)
+            case Phase.DELETE:
+                self._each(phase, self.plan.delete, self._delete)
+            case Phase.PLACE:
+                self._each(phase, self.plan.place, self._place)
+            case Phase.ATTRIBUTES:
+                self._set_attributes()
+            case Phase.DONE:
+                pass
+            case _:
+                assert_never(phase)
+
+    def _each(self, phase: Phase, steps: Sequence[_T], do: Callable[[_T], Left | None]) -> None:
+        left = []
+        for step in steps:
+            self.fault()
+            if (entry := do(step)) is not None:
+                left.append(entry)
+        self.journal.leave(tuple(left), phase)
+
+    # -- prepare ---------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Copy all new content into the quarantine; whatever goes wrong, the workspace has not been touched."""
+        try:
+            with self.host.directory(b"") as root, suppress(FileExistsError):
+                os.mkdir(self.plan.quarantine, 0o700, dir_fd=root)
+            with self._quarantine() as slots:
+                for step in self.plan.prepare:
+                    self.fault()
+                    if isinstance(step, Copy):
+                        self._copy(step, slots)
+                    else:
+                        _link(step, slots)
+        except OSError as err:
+            self._remove_quarantine()
+            message = f"staged writes cannot be copied, the workspace is as it was: {err.strerror}"
+            raise MachineError(message, hint="make room and commit again") from err
+
+    def _copy(self, step: Copy, slots: int) -> None:
+        if _stat(slots, os.fsencode(step.slot)) is not None:
+            return
+        _discard(slots, _WORKING)
+        path = os.fsencode(step.path)
+        with self.trees[step.source].parent(path) as (directory, name):
+            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            if stat.S_ISDIR(found.st_mode):
+                os.mkdir(_WORKING, 0o700, dir_fd=slots)
+                copy_attributes(by_descriptor(directory, name), found, by_descriptor(slots, _WORKING))
+            else:
+                copy_entry(directory, name, slots, _WORKING)
+        self.fault()
+        os.rename(_WORKING, step.slot, src_dir_fd=slots, dst_dir_fd=slots)
+
+    # -- take and delete -------------------------------------------------------------------------------------------
+
+    def _take(self, step: Take) -> Left | None:
+        path = os.fsencode(step.path)
+        with self._quarantine() as slots:
+            if _stat(slots, os.fsencode(step.slot)) is not None:
+                return None
+            found = self.host.lstat(path)
+            if found is None or found.st_ino != step.inode:
+                return Left(path=path, why=CHANGED)
+            with self.host.parent(path) as (directory, name):
+                os.rename(name, step.slot, src_dir_fd=directory, dst_dir_fd=slots)
+        self.host.forget()
+        return None
+
+    def _delete(self, step: Delete) -> Left | None:
+        path = os.fsencode(step.path)
+        if step.slot is not None:
+            path = join(os.fsencode(f"{self.plan.quarantine}/{step.slot}"), path)
+        found = self.host.lstat(path)
+        if found is None:
+            return None
+        expected = Identity.of(found)
+        if expected.inode != step.identity.inode or (not step.directory and expected != step.identity):
+            return Left(path=os.fsencode(step.path), why=CHANGED)
+        with self.host.parent(path) as (directory, name):
+            if not step.directory:
+                os.unlink(name, dir_fd=directory)
+                return None
+            try:
+                os.rmdir(name, dir_fd=directory)
+            except OSError as err:
+                if err.errno not in _IN_THE_WAY:
+                    raise
+                return Left(path=os.fsencode(step.path), why=CHANGED)  # something was put into it meanwhile
+        self.host.forget()
+        return None
+
+    # -- place -----------------------------------------------------------------------------------------------------
+
+    def _place(self, step: MakeDirectory | Place) -> Left | None:
+        path = os.fsencode(step.path)
+        try:
+            with self.host.parent(path) as (directory, name):
+                if isinstance(step, Place):
+                    return self._put(step, directory, name)
+                return _make_directory(path, directory, name)
+        except OSError as err:
+            if err.errno not in _IN_THE_WAY:
+                raise
+            return self._left_in_quarantine(step, err.strerror or str(err))
+
+    def _put(self, step: Place, directory: int, name: bytes) -> Left | None:
+        with self._quarantine() as slots:
+            coming = _stat(slots, os.fsencode(step.slot))
+            if coming is None:
+                return None  # done before
+            there = _stat(directory, name)
+            if there is not None and not _gives_way(there, coming, step.over):
+                return self._left_in_quarantine(step, CHANGED)
+            os.rename(step.slot, name, src_dir_fd=slots, dst_dir_fd=directory)
+        if stat.S_ISDIR(coming.st_mode):
+            self.host.forget()
+        return None
+
+    def _left_in_quarantine(self, step: MakeDirectory | Place, why: str) -> Left:
+        """Report what has no place; a directory that was taken goes back to where it was, if that is free."""
+        taken = {take.slot: take for take in self.plan.take}
+        if isinstance(step, Place) and step.slot in taken:
+            source = os.fsencode(taken[step.slot].path)
+            if self.host.lstat(source) is None:
+                with suppress(OSError), self._quarantine() as slots, self.host.parent(source) as (directory, name):
+                    os.rename(step.slot, name, src_dir_fd=slots, dst_dir_fd=directory)
+        return Left(path=os.fsencode(step.path), why=why)
+
+    # -- attributes and the end ------------------------------------------------------------------------------------
+
+    def _set_attributes(self) -> None:
+        inner = [step for step in self.plan.attributes if step.path]
+        self._each(Phase.ATTRIBUTES, inner, self._set)
+        self.fault()
+        self._remove_quarantine()
+        for step in self.plan.attributes[len(inner) :]:  # the workspace itself, whose times the quarantine changed
+            self.fault()
+            self._set(step)
+
+    def _set(self, step: SetAttributes) -> Left | None:
+        path, source_path = os.fsencode(step.path), os.fsencode(step.source_path)
+        tree = self.trees.get(step.source, self.host)
+        if step.source is Source.QUARANTINE:
+            source_path = join(os.fsencode(self.plan.quarantine), source_path)
+        if not self.host.is_directory(path) or not tree.is_directory(source_path):
+            return None  # was left out, and said so; or done before, and the quarantine is gone
+        with tree.directory(source_path) as source, self.host.directory(path) as target:
+            copy_attributes(by_descriptor(source, b"."), os.fstat(source), by_descriptor(target, b"."))
+        return None
+
+    def _remove_quarantine(self) -> None:
+        """Remove the quarantine. A directory of the workspace that found no place is not removed with it."""
+        taken = {os.fsencode(take.slot) for take in self.plan.take}
+        self.host.forget()
+        with suppress(FileNotFoundError), self._quarantine() as slots:
+            for name in os.listdir(slots):  # noqa: PTH208 - by descriptor
+                if os.fsencode(name) not in taken:
+                    _discard(slots, os.fsencode(name))
+        self.host.forget()
+        with suppress(FileNotFoundError), self.host.directory(b"") as root:
+            try:
+                os.rmdir(self.plan.quarantine, dir_fd=root)
+            except OSError as err:
+                if err.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                    raise
+
+    @contextmanager
+    def _quarantine(self) -> Iterator[int]:
+        """Open the quarantine."""
+        with self.host.directory(os.fsencode(self.plan.quarantine)) as descriptor:
+            yield descriptor
+
+
+def _link(step: Link, slots: int) -> None:
+    if _stat(slots, os.fsencode(step.slot)) is None:
+        os.link(step.first, step.slot, src_dir_fd=slots, dst_dir_fd=slots, follow_symlinks=False)
+
+
+def _stat(directory: int, name: bytes) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _make_directory(path: bytes, directory: int, name: bytes) -> Left | None:
+    try:
+        os.mkdir(name, 0o700, dir_fd=directory)
+    except FileExistsError:
+        found = _stat(directory, name)
+        if found is None or not stat.S_ISDIR(found.st_mode):
+            return Left(path=path, why=CHANGED)
+    return None
+
+
+def _gives_way(there: os.stat_result, coming: os.stat_result, over: Identity | None) -> bool:
+    """Tell whether what lies at a place may be replaced: it is what was expected, or an empty directory for another."""
+    if stat.S_ISDIR(there.st_mode):
+        return stat.S_ISDIR(coming.st_mode)  # rename(2) itself refuses one that is not empty
+    return over is not None and Identity.of(there) == over
+
+
+def _discard(directory: int, name: bytes) -> None:
+    """Remove a leftover of our own, if it is there."""
+    try:
+        os.unlink(name, dir_fd=directory)
+    except FileNotFoundError:
+        pass
+    except (IsADirectoryError, PermissionError):
+        os.rmdir(name, dir_fd=directory)

@@ -1,0 +1,251 @@
+"""What a commit is going to do, as data, and how far it has come: enough to finish it after any interruption.
+
+Laws:
+    * The plan is made once, while the workspace is untouched, and is on disk before anything is changed.
+    * A commit goes through the phases in order; the next one is on record only when everything of the one before is
+      done (and, with a durable commit, on disk). Doing a phase again from its start gives the same result as once:
+
+      ``prepare``     copies of all new content are made in the quarantine, a private directory inside the workspace;
+                      an interruption, or a full disk, leaves the workspace as it was.
+      ``take``        directories that moved are renamed into the quarantine, the innermost first.
+      ``delete``      what is gone is removed.
+      ``place``       directories are made, and everything is renamed from the quarantine to its place, outer first.
+      ``attributes``  owners, modes, attributes and times of directories are set, inner before outer.
+      ``done``        the quarantine is gone.
+    * What another program changed on the host since the trial began is left as it is, and is reported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from supervisor.errors import MachineError
+from supervisor.launch.durable import write_whole
+
+JOURNAL_VERSION = 1
+
+
+class Phase(StrEnum):
+    """How far a commit has come: the phase that is being done."""
+
+    PREPARE = "prepare"
+    TAKE = "take"
+    DELETE = "delete"
+    PLACE = "place"
+    ATTRIBUTES = "attributes"
+    DONE = "done"
+
+
+class Source(StrEnum):
+    """Where content or attributes come from: one of the overlay's three trees, or a slot of the quarantine."""
+
+    UPPER = "upper"
+    LOWER = "lower"
+    WORK = "work"
+    QUARANTINE = "quarantine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What is expected to be at a path that is going to be replaced or removed."""
+
+    inode: int
+    size_bytes: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> Identity:
+        """Describe what was found. Not the change time: removing one of several names changes that of the others."""
+        return cls(inode=found.st_ino, size_bytes=found.st_size, mtime_ns=found.st_mtime_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """Copy an entry into the quarantine, under the name ``slot``; of a directory only the attributes."""
+
+    source: Source
+    path: str
+    slot: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """Make ``slot`` another name of what is in the quarantine as ``first``."""
+
+    first: str
+    slot: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Take:
+    """Rename a directory of the workspace into the quarantine."""
+
+    path: str
+    slot: str
+    inode: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    """Remove one entry; ``slot`` when it lies in a directory that was taken, with ``path`` relative to that."""
+
+    path: str
+    slot: str | None
+    directory: bool
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Rename from the quarantine to a path, over what is expected there (None: nothing)."""
+
+    path: str
+    slot: str
+    over: Identity | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MakeDirectory:
+    """Make a directory, unless there is one."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAttributes:
+    """Give a directory the owner, mode, attributes and times of another one."""
+
+    path: str
+    source: Source
+    source_path: str
+
+
+Step = Copy | Link | Take | Delete | Place | MakeDirectory | SetAttributes
+_STEPS: dict[str, Callable[..., Step]] = {
+    kind.__name__: kind for kind in (Copy, Link, Take, Delete, Place, MakeDirectory, SetAttributes)
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """A path that was not applied: ``why`` is ``changed on the host``, ``not allowed`` or what the kernel said."""
+
+    path: bytes
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The whole commit.
+
+    Attributes:
+        workspace: device and inode of the workspace's root, so that a plan is never applied to another directory.
+        quarantine: name of the private directory inside the workspace.
+        left: what is known from the start not to be applied.
+    """
+
+    workspace: tuple[int, int]
+    quarantine: str
+    prepare: tuple[Copy | Link, ...] = ()
+    take: tuple[Take, ...] = ()
+    delete: tuple[Delete, ...] = ()
+    place: tuple[MakeDirectory | Place, ...] = ()
+    attributes: tuple[SetAttributes, ...] = ()
+    left: tuple[Left, ...] = ()
+
+    @property
+    def entries(self) -> int:
+        """How many entries are made, replaced, moved, removed or given other attributes."""
+        return len(self.delete) + len(self.place) + len(self.attributes)
+
+
+class Journal:
+    """The record of one commit on disk: the plan, the phase, and what was left out."""
+
+    __slots__ = ("_directory", "durable")
+
+    def __init__(self, directory: Path, *, durable: bool) -> None:
+        """Name the directory; nothing is written yet."""
+        self._directory = directory
+        self.durable = durable
+
+    @property
+    def exists(self) -> bool:
+        """Whether a commit was begun."""
+        return (self._directory / "commit.json").exists()
+
+    def begin(self, plan: Plan) -> None:
+        """Write the plan, and that nothing has been done."""
+        self.advance(Phase.PREPARE)
+        write_whole(self._directory / "commit.json", json.dumps(_plan_to_json(plan)).encode(), durable=self.durable)
+
+    def plan(self) -> Plan:
+        """Read the plan.
+
+        Raises:
+            MachineError: it is no journal of this version.
+        """
+        path = self._directory / "commit.json"
+        try:
+            return _plan_from_json(json.loads(path.read_bytes()))
+        except (OSError, ValueError, KeyError, TypeError) as err:
+            message = f"journal of the commit cannot be read: {err}"
+            raise MachineError(message, place=str(path)) from err
+
+    def phase(self) -> Phase:
+        """Read the phase that is being done."""
+        return Phase((self._directory / "commit.phase").read_text(encoding="ascii").strip())
+
+    def advance(self, phase: Phase) -> None:
+        """Record that everything before `phase` is done."""
+        write_whole(self._directory / "commit.phase", phase.encode() + b"\n", durable=self.durable)
+
+    def leave(self, left: tuple[Left, ...], phase: Phase) -> None:
+        """Record what a phase could not apply."""
+        if left:
+            data = json.dumps([[os.fsdecode(entry.path), entry.why] for entry in left]).encode()
+            write_whole(self._directory / f"commit.left.{phase}", data, durable=self.durable)
+
+    def left(self) -> tuple[Left, ...]:
+        """Read what the phases could not apply."""
+        files = [self._directory / f"commit.left.{phase}" for phase in Phase]
+        found = [entry for file in files if file.exists() for entry in json.loads(file.read_bytes())]
+        return tuple(Left(path=os.fsencode(path), why=why) for path, why in found)
+
+
+_PHASES = ("prepare", "take", "delete", "place", "attributes")
+
+
+def _plan_to_json(plan: Plan) -> dict[str, object]:
+    phases = {name: [{"do": type(step).__name__, **asdict(step)} for step in getattr(plan, name)] for name in _PHASES}
+    left = [[os.fsdecode(entry.path), entry.why] for entry in plan.left]
+    return {
+        "version": JOURNAL_VERSION,
+        "workspace": plan.workspace,
+        "quarantine": plan.quarantine,
+        "left": left,
+    } | phases
+
+
+def _plan_from_json(data: dict[str, Any]) -> Plan:
+    if data["version"] != JOURNAL_VERSION:
+        message = f"version {data['version']}, expected {JOURNAL_VERSION}"
+        raise ValueError(message)
+    phases: dict[str, Any] = {name: tuple(map(_step, data[name])) for name in _PHASES}
+    left = tuple(Left(path=os.fsencode(path), why=why) for path, why in data["left"])
+    device, inode = data["workspace"]
+    return Plan(workspace=(device, inode), quarantine=data["quarantine"], left=left, **phases)
+
+
+def _step(fields: dict[str, Any]) -> Step:
+    kind = _STEPS[fields.pop("do")]
+    for key in ("identity", "over"):
+        if isinstance(known := fields.get(key), dict):
+            fields[key] = Identity(**known)
+    return kind(**fields)

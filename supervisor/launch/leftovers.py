@@ -1,0 +1,117 @@
+"""What dead supervisors left behind, and taking it away.
+
+A run whose supervisor died is kept as it is, unsealed: its log is evidence. What goes is only what acts or what takes
+room for nothing: its cgroup with everybody in it, its mounts, its discarded writes and its mount points.
+
+Laws:
+    * A live run is never touched. The owner of a run is a process with its start time and boot (`Owner`); no owner on
+      record means that the making of the run was cut short, which the home's lock tells from a making under way.
+    * Doing nothing is cheap: two short directories are read, however many runs there are.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from supervisor.errors import MachineError
+from supervisor.launch.cgroup import PARENT, Cgroup
+from supervisor.launch.mounts import unmount_below
+from supervisor.launch.state import Home, RunDir
+
+_EMPTY_S = 10.0
+_UNOWNED_S = 60.0
+"""Age from which an empty cgroup without an owner is taken for one whose making was cut short."""
+
+
+def sweep(home: Home, cgroup_root: Path) -> tuple[str, ...]:
+    """Clean up after supervisors that died.
+
+    Args:
+        home: whose runs to look at.
+        cgroup_root: where cgroup v2 is mounted; cgroups of other homes are recognised by their own owner.
+
+    Returns:
+        What was cleaned, as text for a notice: ``run 20261130-080642-k3f9: killed, cgroup removed``.
+    """
+    if not any(home.live.iterdir()) and not (cgroup_root / PARENT).is_dir():
+        return ()
+    with home.locked():
+        return *_sweep_cgroups(home, cgroup_root / PARENT), *_sweep_runs(home)
+
+
+def clean_cgroup(cgroup: Cgroup) -> None:
+    """Kill every member until the kernel says that there is none, then remove the cgroup.
+
+    Raises:
+        MachineError: a member cannot be killed, because it hangs inside the kernel.
+    """
+    if not cgroup.path.is_dir():
+        return
+    deadline = time.monotonic() + _EMPTY_S
+    cgroup.kill()
+    while not cgroup.wait_empty(0.2):
+        if time.monotonic() >= deadline:
+            message = f"processes {cgroup.pids()} cannot be killed"
+            raise MachineError(message, place=str(cgroup.path))
+        cgroup.kill()
+    cgroup.remove()
+
+
+def clean_run(run: RunDir) -> None:
+    """Remove mounts, discarded writes and mount points of a run; its manifest, log and stage stay."""
+    unmount_below(run.path)
+    for directory in (run.outside, run.box):
+        shutil.rmtree(directory, ignore_errors=True)
+    run.close()
+
+
+def _sweep_cgroups(home: Home, parent: Path) -> list[str]:
+    try:
+        names = sorted(entry.name for entry in os.scandir(parent) if entry.is_dir())
+    except FileNotFoundError:
+        return []
+    cleaned = [text for name in names if (text := _sweep_cgroup(home, parent / name))]
+    with suppress(OSError):
+        parent.rmdir()
+    return cleaned
+
+
+def _sweep_cgroup(home: Home, path: Path) -> str | None:
+    try:
+        cgroup = Cgroup.at(path)
+        owner = cgroup.owner() or RunDir(home.runs / path.name).read_owner()
+        if owner is None:
+            return _remove_unowned(cgroup)
+        if owner.alive():
+            return None
+        clean_cgroup(cgroup)
+    except FileNotFoundError:
+        return None  # somebody else was faster
+    except MachineError as err:
+        return f"run {path.name}: {err.message}"
+    return f"run {path.name}: cgroup emptied and removed"
+
+
+def _remove_unowned(cgroup: Cgroup) -> str | None:
+    age_s = time.time() - cgroup.path.stat().st_ctime
+    if cgroup.populated() or age_s < _UNOWNED_S:
+        return None
+    cgroup.remove()
+    return f"run {cgroup.path.name}: empty cgroup removed"
+
+
+def _sweep_runs(home: Home) -> list[str]:
+    runs = [RunDir(home.runs / entry.name) for entry in sorted(home.live.iterdir())]
+    return [text for run in runs if (text := _sweep_run(run))]
+
+
+def _sweep_run(run: RunDir) -> str | None:
+    owner = run.read_owner()
+    if owner is not None and owner.alive():
+        return None
+    clean_run(run)
+    return f"run {run.id}: mounts and discarded writes removed"

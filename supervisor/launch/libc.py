@@ -1,0 +1,102 @@
+"""The system calls Python does not offer, under their own names: the one module that binds libc.
+
+Everything here raises `OSError` with the errno of the call and the path it was about; nothing is retried.
+Constants are those of the kernel's ``uapi`` headers and are the same on every architecture we run on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import struct
+from enum import IntFlag
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_python = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock during a call
+
+
+class MountFlag(IntFlag):
+    """``MS_*`` of <sys/mount.h>."""
+
+    RDONLY = 1
+    NOSUID = 2
+    NODEV = 4
+    NOEXEC = 8
+    REMOUNT = 32
+    NOATIME = 1024
+    BIND = 4096
+    REC = 16384
+    PRIVATE = 1 << 18
+
+
+NO_FLAGS = MountFlag(0)
+
+
+class CloneFlag(IntFlag):
+    """``CLONE_*`` of <linux/sched.h>: the namespaces."""
+
+    NEWNS = 0x00020000
+    NEWCGROUP = 0x02000000
+    NEWUTS = 0x04000000
+    NEWIPC = 0x08000000
+    NEWUSER = 0x10000000
+    NEWPID = 0x20000000
+    NEWNET = 0x40000000
+
+
+MNT_DETACH = 2
+_SYS_CLONE3 = 435  # the same on every architecture
+_CLONE_INTO_CGROUP = 0x200000000
+_CLONE_ARGS = struct.Struct("11Q")  # flags, pidfd, child_tid, parent_tid, exit_signal, …, cgroup is the last
+
+
+def _check(result: int, path: bytes | None = None) -> None:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), path and os.fsdecode(path))
+
+
+def mount(source: bytes, target: bytes, fstype: bytes, flags: MountFlag, options: bytes = b"") -> None:
+    """Mount a filesystem, or change a mount. ``options`` must be shorter than a page."""
+    _check(_libc.mount(source, target, fstype or None, ctypes.c_ulong(flags), options or None), target)
+
+
+def umount2(target: bytes, flags: int = MNT_DETACH) -> None:
+    """Unmount, lazily unless told otherwise."""
+    _check(_libc.umount2(target, flags), target)
+
+
+def unshare(flags: CloneFlag) -> None:
+    """Move the calling thread into new namespaces."""
+    _check(_libc.unshare(int(flags)))
+
+
+def setns(fd: int, flags: int = 0) -> None:
+    """Move the calling thread into the namespace of a descriptor."""
+    _check(_libc.setns(fd, int(flags)))
+
+
+def syncfs(fd: int) -> None:
+    """Write back the filesystem that a descriptor is on."""
+    _check(_libc.syncfs(fd))
+
+
+def fork_into_cgroup(cgroup: int) -> int:
+    """Fork, the child being born in the cgroup of a directory descriptor; give 0 in the child.
+
+    To move a process into a cgroup afterwards costs a grace period of RCU (10 ms and more); to be born there costs
+    nothing, and no instant of the child's life is outside (clone3(2), CLONE_INTO_CGROUP, since Linux 5.7). This does
+    what `os.fork` does around the call, except that libc's own locks are not taken: see `fork_builder`.
+    """
+    arguments = _CLONE_ARGS.pack(_CLONE_INTO_CGROUP, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, cgroup)
+    _python.PyOS_BeforeFork()
+    pid = int(_python.syscall(ctypes.c_long(_SYS_CLONE3), arguments, ctypes.c_size_t(len(arguments))))
+    if pid == 0:
+        _python.PyOS_AfterFork_Child()
+        return 0
+    number = ctypes.get_errno()
+    _python.PyOS_AfterFork_Parent()
+    if pid < 0:
+        raise OSError(number, os.strerror(number))
+    return pid

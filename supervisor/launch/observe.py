@@ -1,0 +1,143 @@
+"""The state of one path, read from disk: kind, owner, mode, attributes and a digest of the content.
+
+Content is streamed, so memory is bounded; only regular files are opened, and never through a symlink. What cannot be
+read is a state with a ``problem``, never an exception: the trial may have left anything.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+
+from supervisor.events import Kind
+from supervisor.evidence.facts import FileState
+from supervisor.launch.tree import Tree, by_descriptor
+from supervisor.launch.whiteouts import visible_xattr
+
+MAX_DIGEST_BYTES = 64 << 30
+"""Regular files that say they are larger (sparse ones cost nothing to make) are not read."""
+
+_CHUNK = 1 << 20
+_KINDS = {
+    stat.S_IFREG: Kind.FILE,
+    stat.S_IFDIR: Kind.DIRECTORY,
+    stat.S_IFLNK: Kind.SYMLINK,
+    stat.S_IFIFO: Kind.FIFO,
+    stat.S_IFSOCK: Kind.SOCKET,
+    stat.S_IFCHR: Kind.DEVICE,
+    stat.S_IFBLK: Kind.DEVICE,
+}
+
+Stamp = tuple[int, int, int, int, int]
+"""What changes whenever content does: device, inode, size, modification and change time."""
+
+
+class Observer:
+    """Reads states; content that did not change since it was last read is not read again."""
+
+    __slots__ = ("_digests",)
+
+    def __init__(self) -> None:
+        """Begin with nothing read."""
+        self._digests: dict[Stamp, str] = {}
+
+    def state(self, tree: Tree, path: bytes) -> FileState | None:
+        """Read the state of a path of a tree; None when nothing is there."""
+        found = tree.lstat(path)
+        if found is None:
+            return None
+        try:
+            with tree.parent(path) as (directory, name):
+                return self._read(directory, name, found)
+        except OSError as err:
+            return _state(found, None, (), f"cannot be read: {_reason(err)}")
+
+    def _read(self, directory: int, name: bytes, found: os.stat_result) -> FileState:
+        xattrs = read_xattrs(by_descriptor(directory, name))
+        try:
+            return _state(found, self._digest(directory, name, found), xattrs, None)
+        except ValueError as err:
+            return _state(found, None, xattrs, str(err))
+        except OSError as err:
+            return _state(found, None, xattrs, f"cannot be read: {_reason(err)}")
+
+    def _digest(self, directory: int, name: bytes, found: os.stat_result) -> str | None:
+        if stat.S_ISLNK(found.st_mode):
+            return _digest_of(os.fsencode(os.readlink(name, dir_fd=directory)))
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        stamp = stamp_of(found)
+        if stamp not in self._digests:
+            self._digests[stamp] = digest_file(directory, name)
+        return self._digests[stamp]
+
+
+def stamp_of(found: os.stat_result) -> Stamp:
+    """Give what changes whenever the content does."""
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def digest_file(directory: int, name: bytes) -> str:
+    """Digest a regular file, in bounded memory.
+
+    Raises:
+        ValueError: it says that it is too large to be read, or is no regular file any more.
+        OSError: it cannot be read.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    descriptor = os.open(name, flags, dir_fd=directory)
+    with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123 - by descriptor
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            message = "is no regular file any more"
+            raise ValueError(message)
+        if found.st_size > MAX_DIGEST_BYTES:
+            message = f"is not read: {found.st_size} bytes, expected at most {MAX_DIGEST_BYTES}"
+            raise ValueError(message)
+        digest = hashlib.sha256()
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return f"sha256:{digest.hexdigest()}"
+
+
+def read_xattrs(path: bytes) -> tuple[tuple[str, bytes], ...]:
+    """Read the attributes that the merged view shows, in order of names; the path's last component is not followed."""
+    try:
+        names = os.listxattr(path, follow_symlinks=False)
+    except OSError as err:
+        if err.errno == errno.ENOTSUP:
+            return ()
+        raise
+    shown = {visible: name for name in names if (visible := visible_xattr(name)) is not None}
+    return tuple((name, os.getxattr(path, shown[name], follow_symlinks=False)) for name in sorted(shown))
+
+
+def problem(text: str) -> FileState:
+    """Give the state of a path about which only this is known."""
+    return FileState(kind=Kind.UNKNOWN, digest=None, mode=0, uid=0, gid=0, size_bytes=0, problem=text)
+
+
+def _digest_of(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def _reason(err: OSError) -> str:
+    return (err.strerror or str(err)).lower()
+
+
+def _state(
+    found: os.stat_result, digest: str | None, xattrs: tuple[tuple[str, bytes], ...], said: str | None
+) -> FileState:
+    regular = stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)
+    return FileState(
+        kind=_KINDS.get(stat.S_IFMT(found.st_mode), Kind.UNKNOWN),
+        digest=digest,
+        mode=stat.S_IMODE(found.st_mode),
+        uid=found.st_uid,
+        gid=found.st_gid,
+        size_bytes=found.st_size if regular else 0,
+        xattrs=xattrs,
+        problem=said,
+    )

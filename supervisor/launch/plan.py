@@ -1,0 +1,348 @@
+"""From an overlay's upper tree to the plan of its commit. Reads both trees, changes nothing.
+
+What is visible at a path after the trial is compared with what lies there on the host, top down, entering only what
+the upper tree has touched:
+
+* a directory that the trial moved is moved on the host too, whole, when everything in it may be written at both places;
+  else what may be written at the new place is copied, and the old place loses what may be removed there;
+* whatever the upper tree hides is removed, entry by entry; what may not be written, or was changed on the host since
+  the trial began, stays, and with it the directories above it;
+* every other upper entry is copied, hard links as hard links, and put in its place.
+
+Host paths in here are paths as they were when the trial began; the plan says where they lie when a step comes to them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from supervisor.launch.journal import (
+    Copy,
+    Delete,
+    Identity,
+    Left,
+    Link,
+    MakeDirectory,
+    Place,
+    Plan,
+    SetAttributes,
+    Source,
+    Take,
+)
+from supervisor.launch.merged import Merged, Node
+from supervisor.launch.observe import read_xattrs
+from supervisor.launch.tree import Tree, by_descriptor, is_below, join, split
+
+CHANGED = "changed on the host"
+REFUSED = "not allowed"
+
+Allowed = Callable[[bytes], bool]
+
+
+def make_plan(view: Merged, *, allowed: Allowed, began_ns: int, quarantine: str) -> Plan:
+    """Plan the commit.
+
+    Args:
+        view: the overlay; its lower tree is the workspace.
+        allowed: whether a path, relative to the workspace (``.`` is the workspace itself), may be written.
+        began_ns: CLOCK_REALTIME when the trial began: what has changed on the host after it is not touched.
+        quarantine: name of the private directory to use, which neither tree has.
+    """
+    planner = _Planner(view, allowed, began_ns)
+    planner.find_moves()
+    planner.walk()
+    planner.link_other_names()
+    return planner.plan(quarantine)
+
+
+def moves(view: Merged) -> Iterator[tuple[Node, Node]]:
+    """Find the directories that the trial moved: each with the directory that it is in now."""
+    waiting = [view.root]
+    while waiting:
+        above = waiting.pop()
+        for name in view.upper.names(above.path):
+            node = view.child(above, name)
+            if node is None or not node.directory or node.entry is None:
+                continue
+            waiting.append(node)
+            if node.lower is not None and (above.lower is None or node.lower != join(above.lower, name)):
+                yield node, above
+
+
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """A visible directory, and the host directory whose entries will be in it before anything is placed there."""
+
+    node: Node
+    host: bytes | None
+
+
+@dataclass(slots=True)
+class _Planner:
+    view: Merged
+    allowed: Allowed
+    began_ns: int
+    slots: dict[bytes, str] = field(default_factory=dict)  # host directories that move whole, the innermost first
+    places: set[bytes] = field(default_factory=set)  # and where they move to
+    prepare: list[Copy | Link] = field(default_factory=list)
+    take: list[Take] = field(default_factory=list)
+    delete: list[Delete] = field(default_factory=list)
+    place: list[MakeDirectory | Place] = field(default_factory=list)
+    attributes: list[SetAttributes] = field(default_factory=list)
+    left: list[Left] = field(default_factory=list)
+    pending: dict[bytes, Node] = field(default_factory=dict)  # new directories, made only when something in them is
+    copies: dict[tuple[int, int], str] = field(default_factory=dict)  # the slot of each inode with several names
+    placed: set[bytes] = field(default_factory=set)
+
+    def plan(self, quarantine: str) -> Plan:
+        """Give what was found."""
+        root = self.view.lower.lstat(b"")
+        if root is None:
+            raise FileNotFoundError
+        refused = [Left(path=path, why=REFUSED) for path in self.pending]
+        return Plan(
+            workspace=(root.st_dev, root.st_ino),
+            quarantine=quarantine,
+            prepare=tuple(self.prepare),
+            take=tuple(self.take),
+            delete=tuple(self.delete),
+            place=tuple(self.place),
+            attributes=tuple(reversed(self.attributes)),
+            left=tuple(self.left + refused),
+        )
+
+    # -- directories that moved ------------------------------------------------------------------------------------
+
+    def find_moves(self) -> None:
+        """Decide which moved directories move whole, from the innermost of the host's to the outermost."""
+        found = sorted(moves(self.view), key=lambda move: -(move[0].lower or b"").count(b"/"))
+        sources = {node.lower for node, _ in found}
+        for node, above in found:
+            if node.lower is None or node.lower in self.slots or not self._moves_whole(node, above, sources):
+                continue
+            inode = self._host(node.lower).st_ino
+            self.slots[node.lower] = slot = f"k{len(self.slots)}"
+            self.places.add(node.path)
+            self.take.append(Take(path=os.fsdecode(node.lower), slot=slot, inode=inode))
+
+    def _moves_whole(self, node: Node, above: Node, sources: set[bytes | None]) -> bool:
+        lower = node.lower or b""
+        if not self.allowed(lower) or not self.allowed(node.path):
+            return False
+        over = None if above.lower is None else join(above.lower, split(node.path)[1])
+        if over is not None and over not in self.slots and not self._removable(over, node.path):
+            return False
+        for path, _ in self._remaining(lower):
+            if path in sources or not self.allowed(path) or not self.allowed(node.path + path[len(lower) :]):
+                return False
+        return True
+
+    def _removable(self, host: bytes, seen_as: bytes) -> bool:
+        found = self.view.lower.lstat(host)
+        if found is None:
+            return True
+        below = self._remaining(host) if self.view.lower.is_directory(host) else ()
+        return all(
+            self._may_remove(path, stat, seen_as + path[len(host) :]) is None for path, stat in ((host, found), *below)
+        )
+
+    def _remaining(self, host: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
+        """Walk a host directory, without the directories that move away from it."""
+        away = [path for path in self.slots if path != host and is_below(path, host)]
+        for path, found in self.view.lower.below(host):
+            if not any(is_below(path, top) for top in away):
+                yield path, found
+
+    # -- what the upper tree has touched ---------------------------------------------------------------------------
+
+    def walk(self) -> None:
+        """Go through everything that the upper tree has touched, outer before inner."""
+        root = self.view.root
+        waiting = [_Spot(root, b"")]
+        while waiting:
+            spot = waiting.pop()
+            copied = spot.host is None and spot.node.lower is not None
+            names = self.view.names(spot.node) if copied else self.view.upper.names(spot.node.path)
+            waiting.extend(inner for name in names if (inner := self._visit(spot, name)) is not None)
+        self._set_attributes_of_root(root)
+
+    def _visit(self, spot: _Spot, name: bytes) -> _Spot | None:
+        """Plan one entry; gives the directory to go into."""
+        path = join(spot.node.path, name)
+        node = self.view.child(spot.node, name)
+        occupant = self._occupant(spot, name)
+        if node is None:
+            if occupant is not None:
+                self._remove(occupant, path)
+            return None
+        if node.directory:
+            return self._visit_directory(node, occupant)
+        self._visit_entry(node, occupant)
+        return None
+
+    def _occupant(self, spot: _Spot, name: bytes) -> bytes | None:
+        """Tell which host path lies there now and does not move away."""
+        if spot.host is None or (host := join(spot.host, name)) in self.slots:
+            return None
+        return host if self.view.lower.lstat(host) is not None else None
+
+    def _visit_directory(self, node: Node, occupant: bytes | None) -> _Spot:
+        if occupant is not None and node.lower == occupant:
+            self._keep_directory(node)
+            return _Spot(node, occupant)
+        if occupant is not None:
+            self._remove(occupant, node.path)
+        if node.path in self.places and node.lower is not None:
+            self._make_above(node.path)
+            self.place.append(Place(path=os.fsdecode(node.path), slot=self.slots[node.lower], over=None))
+            self._set_attributes(node)
+            return _Spot(node, node.lower)
+        self.pending[node.path] = node
+        if self.allowed(node.path):
+            self._make_above(join(node.path, b"."))
+        return _Spot(node, None)
+
+    def _keep_directory(self, node: Node) -> None:
+        """Plan the attributes of a directory that the host has in this place."""
+        if not self.allowed(node.path):
+            return
+        host = self._host(node.lower or b"")
+        if host.st_ctime_ns > self.began_ns and _differ(self.view, node):
+            self.left.append(Left(path=node.path, why=CHANGED))
+            return
+        self._set_attributes(node)
+
+    def _set_attributes_of_root(self, root: Node) -> None:
+        """Plan the workspace's own attributes, when they differ or anything happens in it."""
+        if not self.allowed(b".") or root.entry is None:
+            return
+        host = self._host(b"")
+        differ = _differ(self.view, root)
+        if differ and host.st_ctime_ns > self.began_ns:
+            self.left.append(Left(path=b".", why=CHANGED))
+        elif differ or self.place or self.delete or self.take or root.entry.found.st_mtime_ns != host.st_mtime_ns:
+            self.attributes.insert(0, SetAttributes(path="", source=Source.UPPER, source_path=""))
+
+    def _set_attributes(self, node: Node) -> None:
+        source, source_path = Source.UPPER, os.fsdecode(node.path)
+        if node.entry is None:  # its host directory may be gone when its turn comes
+            source, source_path = Source.QUARANTINE, f"a{len(self.attributes)}"
+            self.prepare.append(Copy(source=Source.LOWER, path=os.fsdecode(node.lower or b""), slot=source_path))
+        step = SetAttributes(path=os.fsdecode(node.path), source=source, source_path=source_path)
+        self.attributes.append(step)
+
+    def _visit_entry(self, node: Node, occupant: bytes | None) -> None:
+        if not self.allowed(node.path):
+            self.left.append(Left(path=node.path, why=REFUSED))
+            return
+        over = None
+        if occupant is not None:
+            found = self._host(occupant)
+            if self.view.lower.is_directory(occupant):
+                removed = self._remove(occupant, node.path)
+                if not removed:
+                    self.left.append(Left(path=node.path, why=CHANGED))
+                    return
+            elif found.st_ctime_ns > self.began_ns:
+                self.left.append(Left(path=node.path, why=CHANGED))
+                return
+            else:
+                over = Identity.of(found)
+        self._put(node, over)
+
+    def _put(self, node: Node, over: Identity | None) -> None:
+        """Copy an entry that is no directory, or make it a further name of one that is copied already."""
+        self._make_above(node.path)
+        slot = f"t{len(self.prepare)}"
+        tree, path = self.view.place(node)
+        found = tree.lstat(path)
+        if found is None:
+            raise FileNotFoundError(path)
+        several = found.st_nlink > 1 and tree is not self.view.lower
+        first = self.copies.get((found.st_dev, found.st_ino)) if several else None
+        if first is None:
+            self.prepare.append(Copy(source=self._source(tree), path=os.fsdecode(path), slot=slot))
+            self.copies[found.st_dev, found.st_ino] = slot
+        else:
+            self.prepare.append(Link(first=first, slot=slot))
+        self.place.append(Place(path=os.fsdecode(node.path), slot=slot, over=over))
+        self.placed.add(node.path)
+
+    def _source(self, tree: Tree) -> Source:
+        if tree is self.view.upper:
+            return Source.UPPER
+        return Source.LOWER if tree is self.view.lower else Source.WORK
+
+    def _make_above(self, path: bytes) -> None:
+        """Make the new directories that lead to a path, outer before inner."""
+        needed = []
+        above = split(path)[0]
+        while above in self.pending:
+            needed.append(self.pending.pop(above))
+            above = split(above)[0]
+        for node in reversed(needed):
+            self.place.append(MakeDirectory(path=os.fsdecode(node.path)))
+            self._set_attributes(node)
+
+    # -- removal ---------------------------------------------------------------------------------------------------
+
+    def _remove(self, host: bytes, seen_as: bytes) -> bool:
+        """Plan the removal of a host path with all that is below; returns whether nothing of it stays."""
+        entries = [(host, self._host(host))]
+        if self.view.lower.is_directory(host):
+            entries.extend(self._remaining(host))
+        stays: set[bytes] = set()
+        for path, found in reversed(entries):
+            why = None if path in stays else self._may_remove(path, found, seen_as + path[len(host) :])
+            if path not in stays and why is None:
+                self._delete(path, found)
+                continue
+            stays.add(split(path)[0])
+            if why is not None:
+                self.left.append(Left(path=path, why=why))
+        return not stays
+
+    def _may_remove(self, path: bytes, found: os.stat_result, seen_as: bytes) -> str | None:
+        if not self.allowed(seen_as):
+            return REFUSED
+        directory = self.view.lower.is_directory(path)
+        return CHANGED if not directory and found.st_ctime_ns > self.began_ns else None
+
+    def _delete(self, host: bytes, found: os.stat_result) -> None:
+        top = next((path for path in self.slots if is_below(host, path)), None)
+        path = host if top is None else host[len(top) + 1 :]
+        directory = self.view.lower.is_directory(host)
+        slot = None if top is None else self.slots[top]
+        step = Delete(path=os.fsdecode(path), slot=slot, directory=directory, identity=Identity.of(found))
+        self.delete.append(step)
+
+    # -- further names of copied inodes ----------------------------------------------------------------------------
+
+    def link_other_names(self) -> None:
+        """Plan the host names that show a copied inode though the upper tree does not have them."""
+        if not self.view.copied_inodes:
+            return
+        for node in self.view.below(self.view.root):
+            if node.copy is not None and node.path not in self.placed:
+                in_place = self.view.lower.lstat(node.path) is not None or self._in_moved(node)
+                self._visit_entry(node, node.lower if in_place else None)
+
+    def _in_moved(self, node: Node) -> bool:
+        return any(is_below(node.path, place) for place in self.places)
+
+    def _host(self, path: bytes) -> os.stat_result:
+        found = self.view.lower.lstat(path)
+        if found is None:
+            raise FileNotFoundError(path)
+        return found
+
+
+def _differ(view: Merged, node: Node) -> bool:
+    """Tell whether a directory has another owner, mode or attributes in the upper tree than in the lower one."""
+    with view.upper.directory(node.path) as upper, view.lower.directory(node.lower or b"") as lower:
+        first, second = os.fstat(upper), os.fstat(lower)
+        if (first.st_mode, first.st_uid, first.st_gid) != (second.st_mode, second.st_uid, second.st_gid):
+            return True
+        return read_xattrs(by_descriptor(upper, b".")) != read_xattrs(by_descriptor(lower, b"."))

@@ -1,0 +1,160 @@
+"""The system calls a trial is refused: the rules as data, and the BPF program made of them.
+
+Laws:
+    * A refused call returns EPERM. It is not killed, so that it reaches ``sys_exit`` and the witness records it.
+    * A call of another architecture (int80, x32) kills the process: its numbers would mislead the witness.
+    * clone3 is answered with ENOSYS: its flags lie in memory where a filter cannot look, and libc then uses clone.
+    * Arguments that the kernel takes as 32 bits are compared as 32 bits: the upper half is the caller's to choose.
+
+The list is that of what reaches past the box or hides from the witness: new mounts, namespaces, kernel keyrings,
+programs and modules, asynchronous submission, descriptors out of other processes, fake keyboard input.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from supervisor.launch.libc import CloneFlag
+
+if TYPE_CHECKING:
+    import pyseccomp  # type: ignore[import-untyped]
+
+REFUSED_NAMES: tuple[str, ...] = (
+    # submission of work that no system call of its own announces
+    "io_uring_setup", "io_uring_enter", "io_uring_register",
+    # the kernel's own programs, modules, memory and clock
+    "bpf", "perf_event_open", "userfaultfd", "kexec_load", "kexec_file_load", "init_module", "finit_module",
+    "delete_module", "create_module", "query_module", "get_kernel_syms", "iopl", "ioperm", "syslog", "acct", "reboot",
+    "swapon", "swapoff", "lookup_dcookie", "settimeofday", "clock_settime", "nfsservctl", "uselib", "_sysctl",
+    "memfd_secret",
+    # mounts, old interface and new
+    "mount", "umount2", "pivot_root", "chroot", "open_tree", "open_tree_attr", "move_mount", "fsopen", "fsconfig",
+    "fsmount", "fspick", "mount_setattr", "quotactl", "quotactl_fd", "sethostname", "setdomainname", "vhangup",
+    # keyrings are not namespaced
+    "add_key", "request_key", "keyctl",
+    # namespaces and files reached without a path
+    "setns", "open_by_handle_at", "pidfd_getfd",
+)  # fmt: skip
+
+# Newer than some libseccomp that is in use; numbers from 424 on are the same on every architecture.
+_NUMBERS = {"mount_setattr": 442, "quotactl_fd": 443, "memfd_secret": 447, "open_tree_attr": 467}
+
+_NAMESPACES = CloneFlag(0)
+for _flag in CloneFlag:
+    _NAMESPACES |= _flag
+_LOW_32 = 0xFFFFFFFF
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_NEW_LISTENER = 1 << 3  # SECCOMP_FILTER_FLAG_NEW_LISTENER: one process answering another's calls
+_FAMILIES = (1, 2, 10, 16)  # unix, inet, inet6, netlink: each has its namespace; vsock, alg, bluetooth … have none
+_LAST_FAMILY = 46
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArgumentRule:
+    """Refuse ``name`` when ``argument & mask == value``, or, with ``at_least``, when the whole argument is ≥ value."""
+
+    name: str
+    argument: int
+    value: int
+    mask: int = _LOW_32
+    at_least: bool = False
+
+
+CONDITIONAL: tuple[ArgumentRule, ...] = (
+    *(
+        ArgumentRule(name=name, argument=0, value=flag, mask=flag)
+        for name in ("clone", "unshare")
+        for flag in CloneFlag
+    ),
+    ArgumentRule(name="ioctl", argument=1, value=_TIOCSTI),
+    ArgumentRule(name="ioctl", argument=1, value=_TIOCLINUX),
+    ArgumentRule(name="seccomp", argument=1, value=_NEW_LISTENER, mask=_NEW_LISTENER),
+    *(
+        rule
+        for name in ("socket", "socketpair")
+        for rule in (
+            *(
+                ArgumentRule(name=name, argument=0, value=family)
+                for family in range(_LAST_FAMILY)
+                if family not in _FAMILIES
+            ),
+            ArgumentRule(name=name, argument=0, value=_LAST_FAMILY, at_least=True),
+        )
+    ),
+)
+
+
+def refused() -> Mapping[str, int]:
+    """Give the number of every call that is always refused on this machine; those it does not have are left out."""
+    import pyseccomp  # noqa: PLC0415 - costs 25 ms, and a cached program does without
+
+    native = pyseccomp.system_arch()
+    numbers = {name: _NUMBERS.get(name) or _resolve(native, name) for name in REFUSED_NAMES}
+    return {name: number for name, number in numbers.items() if number is not None and number >= 0}
+
+
+def compile_filter() -> bytes:
+    """Build the program with libseccomp, as the array of ``struct sock_filter`` that seccomp(2) takes."""
+    import pyseccomp  # noqa: PLC0415 - as above
+
+    program = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
+    program.set_attr(pyseccomp.Attr.ACT_BADARCH, pyseccomp.KILL_PROCESS)
+    refuse = pyseccomp.ERRNO(errno.EPERM)
+    for number in refused().values():
+        program.add_rule(refuse, number)
+    program.add_rule(pyseccomp.ERRNO(errno.ENOSYS), "clone3")
+    for rule in CONDITIONAL:
+        program.add_rule(refuse, rule.name, _comparison(rule))
+    with tempfile.TemporaryFile() as file:
+        program.export_bpf(file)
+        file.seek(0)
+        return file.read()
+
+
+def load_filter(cache: Path | None) -> bytes:
+    """Give the program, from a cache directory of ours when it is there.
+
+    Args:
+        cache: a directory only we can write, or None. The name of the file binds the rules and the machine.
+    """
+    if cache is None:
+        return compile_filter()
+    stored = cache / f"seccomp-{_rules_digest()}.bpf"
+    try:
+        return stored.read_bytes()
+    except FileNotFoundError:
+        program = compile_filter()
+    cache.mkdir(mode=0o700, exist_ok=True)
+    fresh = stored.with_name(f"{stored.name}.{os.getpid()}")
+    fresh.write_bytes(program)
+    fresh.rename(stored)
+    return program
+
+
+def _rules_digest() -> str:
+    rules = repr((1, os.uname().machine, REFUSED_NAMES, _NUMBERS, CONDITIONAL))
+    return hashlib.sha256(rules.encode()).hexdigest()[:16]
+
+
+def _resolve(arch: int, name: str) -> int | None:
+    import pyseccomp  # noqa: PLC0415 - as above
+
+    try:
+        return int(pyseccomp.resolve_syscall(arch, name))
+    except (OSError, ValueError):
+        return None
+
+
+def _comparison(rule: ArgumentRule) -> pyseccomp.Arg:
+    import pyseccomp  # noqa: PLC0415 - as above
+
+    if rule.at_least:
+        return pyseccomp.Arg(rule.argument, pyseccomp.GE, rule.value)
+    return pyseccomp.Arg(rule.argument, pyseccomp.MASKED_EQ, rule.mask, rule.value)

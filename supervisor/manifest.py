@@ -1,0 +1,105 @@
+"""The manifest: what was fixed before a run began. Made before CMD is released; the log binds its digest.
+
+It holds names of the environment, never values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from policies.canonical import policy_digest, policy_to_mapping
+from policies.parse import policy_from_mapping
+from policies.types import Policy
+from supervisor.errors import LogUnreadableError, PolicyError
+from supervisor.request import RunRequest
+
+SCHEMA = "manifest/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """What the supervisor itself found out before the start.
+
+    Attributes:
+        run: id.
+        at: RFC 3339.
+        workspace: absolute, as bytes: a directory may be called anything.
+        user: uid and gid that CMD runs with.
+        dropped: names of the environment that CMD does not get.
+        kept: names that it gets.
+        host, versions: for the record.
+    """
+
+    run: str
+    at: str
+    workspace: bytes
+    user: tuple[int, int]
+    dropped: Sequence[str] = ()
+    kept: Sequence[str] = ()
+    host: Mapping[str, object]
+    versions: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """The parts of a manifest that are needed after the run."""
+
+    name: str | None
+    command: tuple[bytes, ...]
+    workspace: bytes
+    policy: Policy
+
+
+def describe_run(request: RunRequest, started: Started) -> dict[str, object]:
+    """Give the manifest of a run that is about to start."""
+    policy = policy_to_mapping(request.policy)
+    return {
+        "schema": SCHEMA,
+        "run": started.run,
+        "started": started.at,
+        "name": request.name,
+        "command": [_kept(word) for word in request.argv],
+        "cwd": _kept(bytes(request.cwd)),
+        "workspace": _kept(started.workspace),
+        "user": {"uid": started.user[0], "gid": started.user[1]},
+        "policy": {"name": request.policy.name, "digest": policy_digest(request.policy), "document": policy},
+        "claim": policy["claim"],
+        "stop_rule": policy["stop"],
+        "require": sorted(request.require),
+        "environment": {"kept": sorted(started.kept), "dropped": sorted(started.dropped)},
+        "host": dict(started.host),
+        "versions": dict(started.versions),
+    }
+
+
+def read_manifest(manifest: Mapping[str, Any], *, place: str) -> Manifest:
+    """Read what `describe_run` made.
+
+    Args:
+        manifest: as read from JSON.
+        place: the file, for the error.
+
+    Raises:
+        LogUnreadableError: something is missing, or is not what it should be.
+    """
+    try:
+        return Manifest(
+            name=manifest.get("name"),
+            command=tuple(_bytes(word) for word in manifest["command"]),
+            workspace=_bytes(manifest["workspace"]),
+            policy=policy_from_mapping(manifest["policy"]["document"]),
+        )
+    except (KeyError, TypeError, ValueError, PolicyError) as err:
+        message = f"expected a manifest of the form {SCHEMA}, got: {err}"
+        raise LogUnreadableError(message, place=place) from err
+
+
+def _kept(word: bytes) -> str:
+    """Give bytes as text, undecodable ones as lone surrogates, which JSON writes as ASCII escapes and gives back."""
+    return word.decode(errors="surrogateescape")
+
+
+def _bytes(word: str) -> bytes:
+    return word.encode(errors="surrogateescape")

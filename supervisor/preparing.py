@@ -1,0 +1,244 @@
+"""What is fixed before anything runs: who, where, with which environment, under which policy; and its record.
+
+In: a `RunRequest`. Out: `Prepared`, whose manifest is on disk. Nothing of the trial exists yet.
+"""
+
+from __future__ import annotations
+
+import glob
+import grp
+import hashlib
+import os
+import platform
+import pwd
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from policies.credentials import filter_environ, masked_paths
+from policies.types import FilesMode
+from supervisor import clock
+from supervisor.canary import Canary
+from supervisor.errors import UsageError
+from supervisor.launch.boxspec import BoxSpec
+from supervisor.launch.owner import Owner
+from supervisor.launch.state import Home, RunDir, make_run_id
+from supervisor.launch.terminal import Terminal, find_ttys
+from supervisor.launch.view import ViewSpec
+from supervisor.manifest import Started, describe_run
+from supervisor.request import RunRequest
+from supervisor.version import VERSION
+
+_TOKEN_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """Who CMD runs as; ``home`` is None for a uid without an entry."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    name: str | None
+    home: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """Everything that is decided before the box is built."""
+
+    request: RunRequest
+    home: Home
+    run: RunDir
+    workspace: Path
+    user: User
+    spec: BoxSpec
+    canary: Canary
+    terminal: Terminal | None
+    manifest_digest: str
+
+
+def prepare(request: RunRequest) -> Prepared:
+    """Make the run directory and its manifest.
+
+    Raises:
+        UsageError: the workspace or the user does not exist.
+        MachineError: the state directory cannot be used.
+    """
+    home = request.home or Home.open(request.environ, uid=os.geteuid())
+    workspace = _workspace(request)
+    user = find_user(request.user, request.environ)
+    environ, dropped = filter_environ(_environ_of(user, request.environ), request.policy)
+    run = home.create(make_run_id(clock.now_s(), secrets.token_bytes(_TOKEN_BYTES)), owner=Owner.current())
+    started = Started(
+        run=run.id,
+        at=clock.now_rfc3339(),
+        workspace=os.fsencode(workspace),
+        user=(user.uid, user.gid),
+        dropped=dropped,
+        kept=tuple(environ),
+        host=_host(),
+        versions=_versions(),
+    )
+    manifest = run.write_manifest(describe_run(request, started))
+    canary = Canary(log=os.fsencode(run.log / "canary"), marker=b"/.supervise-canary-" + run.id.encode())
+    stdio = _stdio(to_stderr=request.json)
+    terminal = Terminal.find(stdio)
+    rows, columns = terminal.size if terminal else (24, 80)
+    spec = BoxSpec(
+        argv=request.argv,
+        environ=tuple((os.fsencode(name), os.fsencode(value)) for name, value in environ.items()),
+        cwd=os.fsencode(_cwd(request, workspace)),
+        view=_view(request, home, run, workspace, user, environ),
+        log_canary=canary.log,
+        marker_canary=canary.marker,
+        uid=user.uid,
+        gid=user.gid,
+        groups=user.groups,
+        stdio=stdio,
+        ttys=find_ttys(stdio),
+        foreground=terminal is not None and terminal.eager,
+        rows=rows,
+        columns=columns,
+        cache=home.path,
+    )
+    return Prepared(
+        request=request,
+        home=home,
+        run=run,
+        workspace=workspace,
+        user=user,
+        spec=spec,
+        canary=canary,
+        terminal=terminal,
+        manifest_digest=f"sha256:{hashlib.sha256(manifest).hexdigest()}",
+    )
+
+
+def _workspace(request: RunRequest) -> Path:
+    asked = request.cwd / (request.policy.files.workspace or ".")
+    if not asked.is_dir():
+        raise UsageError("expected a directory", place=str(asked), hint="name another one with --workspace")
+    return asked.resolve()
+
+
+def _cwd(request: RunRequest, workspace: Path) -> Path:
+    """Where CMD starts: where the caller is, if that is in the workspace; else the workspace itself."""
+    here = request.cwd.resolve()
+    return here if here.is_relative_to(workspace) else workspace
+
+
+def _view(
+    request: RunRequest, home: Home, run: RunDir, workspace: Path, user: User, environ: Mapping[str, str]
+) -> ViewSpec:
+    masks = masked_paths(
+        environ.get("HOME"),
+        _existing,
+        workspace=str(workspace),
+        mask=request.policy.credentials.mask,
+    )
+    return ViewSpec(
+        workspace=os.fsencode(workspace),
+        staged=request.policy.files.mode is FilesMode.STAGED,
+        stage=os.fsencode(run.stage),
+        outside=os.fsencode(run.outside),
+        box=os.fsencode(run.box),
+        state=os.fsencode(home.path),
+        masks=tuple(os.fsencode(path) for path in masks),
+        uid=user.uid,
+        gid=user.gid,
+    )
+
+
+def _existing(pattern: str) -> list[str]:
+    return glob.glob(pattern, recursive=True, include_hidden=True)  # noqa: PTH207 - Path.glob takes no absolute one
+
+
+def _stdio(*, to_stderr: bool) -> tuple[int | None, int | None, int | None]:
+    """Our descriptors for CMD's 0, 1 and 2; one that we were started without stays closed."""
+    first, second, third = (fd if _is_open(fd) else None for fd in range(3))
+    return first, third if to_stderr else second, third
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+# -- who -------------------------------------------------------------------------------------------------------------
+
+
+def find_user(asked: str | None, environ: Mapping[str, str]) -> User:
+    """Find who CMD runs as: ``--user``, else whoever called sudo, else ourselves.
+
+    Args:
+        asked: ``USER`` or ``UID``, each with ``:GROUP`` (name or number) if wanted.
+        environ: of the caller.
+
+    Raises:
+        UsageError: no such user or group.
+    """
+    if asked is None:
+        asked = environ.get("SUDO_UID") if os.geteuid() == 0 else None
+    if asked is None:
+        return _entry(os.getuid(), os.getgid(), groups=tuple(os.getgroups()))
+    name, _, group = asked.partition(":")
+    user = _by_name(name)
+    if not group:
+        return user
+    gid = _group(group)
+    return User(uid=user.uid, gid=gid, groups=(gid,), name=user.name, home=user.home)
+
+
+def _by_name(name: str) -> User:
+    if name.isdecimal():
+        return _entry(int(name), None, groups=None)
+    try:
+        found = pwd.getpwnam(name)
+    except KeyError as err:
+        raise UsageError(f"expected a user, got {name!r}", place="--user") from err
+    return _entry(found.pw_uid, None, groups=None)
+
+
+def _entry(uid: int, gid: int | None, *, groups: tuple[int, ...] | None) -> User:
+    try:
+        found = pwd.getpwuid(uid)
+    except KeyError:
+        gid = uid if gid is None else gid
+        return User(uid=uid, gid=gid, groups=groups or (gid,), name=None, home=None)
+    gid = found.pw_gid if gid is None else gid
+    groups = tuple(os.getgrouplist(found.pw_name, gid)) if groups is None else groups
+    return User(uid=uid, gid=gid, groups=groups, name=found.pw_name, home=found.pw_dir)
+
+
+def _group(name: str) -> int:
+    try:
+        return int(name) if name.isdecimal() else grp.getgrnam(name).gr_gid
+    except KeyError as err:
+        raise UsageError(f"expected a group, got {name!r}", place="--user") from err
+
+
+def _environ_of(user: User, environ: Mapping[str, str]) -> dict[str, str]:
+    """Give the caller's environment; for another user than ourselves with that one's name and home, as su does."""
+    changed = dict(environ)
+    if user.uid != os.getuid():
+        changed |= {"USER": user.name or str(user.uid), "LOGNAME": user.name or str(user.uid), "HOME": user.home or "/"}
+    return changed
+
+
+# -- for the record --------------------------------------------------------------------------------------------------
+
+
+def _host() -> dict[str, object]:
+    uname = os.uname()
+    return {"name": uname.nodename, "kernel": uname.release, "machine": uname.machine, "processors": os.cpu_count()}
+
+
+def _versions() -> dict[str, object]:
+    from probes.kernel.pins import digest  # noqa: PLC0415 - only when a run starts
+
+    return {"supervise": VERSION, "python": platform.python_version(), "witness": f"sha256:{digest()}…"}

@@ -1,0 +1,246 @@
+"""Runs that were kept, read again: what `ls`, `show`, `why`, `events` and `verify` are made of.
+
+The rule: nothing is told as concluded that the log does not vouch for. A run without a seal has no verdicts, and one
+that does not verify is told with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from supervisor.errors import LogError, LogUnreadableError, LogUnsealedError
+from supervisor.events import Event, TrialHeld
+from supervisor.launch.state import Home, RunDir
+from supervisor.log.frames import HEADER_BYTES, MAGIC, MAX_PAYLOAD, FrameType, check_crc, parse_header
+from supervisor.log.reader import read_events
+from supervisor.log.segments import list_segments
+from supervisor.log.verify import Verified, verify_log
+from supervisor.report import why
+from supervisor.report.events_json import to_lines
+from supervisor.report.lines import Line
+from supervisor.report.listing import ListedRun, RunState
+from supervisor.verdict.completion import Completion, from_json, to_json, without_seal
+
+_CHUNK_BYTES = 1 << 16
+
+
+class _Verdict(msgspec.Struct):
+    verdict: str
+
+
+class _Outline(msgspec.Struct):
+    # All that a list needs of a completion argument, which may hold thousands of processes.
+    finality: _Verdict
+    separation: _Verdict
+    scope: _Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A completion argument, and whether the log vouches for it.
+
+    Attributes:
+        run: id.
+        directory: of the run.
+        completion: None when there is none. Of a run that was never sealed, the one with nothing resolved.
+        problem: why the log does not vouch for it, or None when it does.
+        unsealed: the run was never sealed.
+    """
+
+    run: str
+    directory: Path
+    completion: Completion | None
+    problem: str | None = None
+    unsealed: bool = False
+
+    def completion_bytes(self) -> bytes:
+        """Give completion.json as it was written; of a run that was never sealed, with nothing resolved.
+
+        Raises:
+            LogError: there is none, or the log does not vouch for it: whoever reads JSON reads no warning beside it.
+        """
+        if self.completion is not None and self.unsealed:
+            return to_json(self.completion)
+        if self.completion is None or self.problem is not None:
+            message = f"expected a completion argument that the log vouches for, got: {self.problem}"
+            raise LogError(message, place=self.run, hint=f"supervise events {self.run} shows what was logged")
+        return (self.directory / "completion.json").read_bytes()
+
+
+def list_runs(home: Home) -> tuple[ListedRun, ...]:
+    """List every run, the oldest first. Logs are not verified here: that would read all of them."""
+    return tuple(_listed(run) for run in home.all())
+
+
+def read_run(run: RunDir) -> Reading:
+    """Read what was concluded about a run, and verify its log.
+
+    Raises:
+        LogUnreadableError: the log vouches for a completion.json that is no completion argument.
+    """
+    try:
+        verify_run(run)
+    except LogUnsealedError as err:
+        found = _completion_if_any(run)
+        shown = None if found is None else without_seal(found)
+        return Reading(run=run.id, directory=run.path, completion=shown, problem=str(err), unsealed=True)
+    except LogError as err:
+        return Reading(run=run.id, directory=run.path, completion=_completion_if_any(run), problem=str(err))
+    return Reading(run=run.id, directory=run.path, completion=read_completion(run))
+
+
+def read_completion(run: RunDir) -> Completion:
+    """Read completion.json, without asking whether the log vouches for it.
+
+    Raises:
+        LogUnreadableError: it is not there, or is no completion argument.
+    """
+    try:
+        return from_json(run.completion.read_bytes())
+    except OSError as err:
+        message = f"expected a completion argument, got: {err.strerror}"
+        raise LogUnreadableError(message, place=str(run.completion)) from err
+    except ValueError as err:
+        message = f"expected a completion argument, got: {err}"
+        raise LogUnreadableError(message, place=str(run.completion)) from err
+
+
+def verify_run(run: RunDir) -> Verified:
+    """Verify a run's log, and the documents that its seal binds.
+
+    Raises:
+        LogError: something is not as it was, or there is nothing to verify.
+    """
+    return verify_log(run.path)
+
+
+def explain(run: RunDir, reference: str) -> Iterator[Line]:
+    """Say what was concluded about one thing, and print the events that this rests on.
+
+    Args:
+        run: the run.
+        reference: see `supervisor.report.why`.
+
+    Raises:
+        UsageError: nothing of that name is in the run.
+        LogError: the log is damaged before the last event asked for.
+    """
+    completion = read_completion(run) if run.completion.exists() else None
+    wanted = why.answer(completion, reference)
+    yield from wanted.lines
+    yield from why.event_lines(_events(run), wanted, realtime_offset_ns=_realtime_offset_ns(run))
+
+
+def event_lines(run: RunDir, *, kind: str | None = None) -> Iterator[bytes]:
+    """Give the events as JSON lines, in chunks of many lines.
+
+    Args:
+        run: the run.
+        kind: a wire kind (``file.opened``), or its subject (``file``) for all of its kinds.
+
+    Raises:
+        LogError: the log is damaged; every event before the damage was given.
+    """
+    kept = (event for event in _events(run) if kind is None or event.kind == kind or event.kind.startswith(f"{kind}."))
+    chunk = bytearray()
+    try:
+        for line in to_lines(kept, realtime_offset_ns=_realtime_offset_ns(run)):
+            chunk += line + b"\n"
+            if len(chunk) >= _CHUNK_BYTES:
+                yield bytes(chunk)
+                chunk.clear()
+    except LogError:
+        yield bytes(chunk)
+        raise
+    yield bytes(chunk)
+
+
+def _events(run: RunDir) -> Iterator[Event]:
+    from probes.kernel.decode import decode_slab  # noqa: PLC0415  (what lists runs needs no decoder)
+
+    host = _manifest(run).get("host")
+    machine = host.get("machine") if isinstance(host, dict) else None
+    # The log may have been brought here from a machine of another kind: its system calls have the numbers of that one.
+    return read_events(run.log, partial(decode_slab, machine=machine) if isinstance(machine, str) else decode_slab)
+
+
+def _realtime_offset_ns(run: RunDir) -> int | None:
+    """Give what is to be added to CLOCK_BOOTTIME for the time of day: it stands near the beginning of every log."""
+    try:
+        return next((event.realtime_offset_ns for event in _events(run) if isinstance(event, TrialHeld)), None)
+    except LogError:
+        return None  # whoever reads on meets the damage again, at its place
+
+
+def _completion_if_any(run: RunDir) -> Completion | None:
+    try:
+        return read_completion(run)
+    except LogUnreadableError:
+        return None
+
+
+def _listed(run: RunDir) -> ListedRun:
+    manifest = _manifest(run)
+    name, command = manifest.get("name"), manifest.get("command", ())
+    verdicts = _verdicts(run) if _closed(run) else None
+    return ListedRun(
+        id=run.id,
+        state=_state(run, sealed=verdicts is not None),
+        verdicts=verdicts,
+        name=name if isinstance(name, str) else None,
+        command=tuple(map(str, command)) if isinstance(command, list) else (),
+    )
+
+
+def _verdicts(run: RunDir) -> tuple[str, str, str] | None:
+    try:
+        found = msgspec.json.decode(run.completion.read_bytes(), type=_Outline)
+    except (OSError, ValueError):
+        return None
+    return found.finality.verdict, found.separation.verdict, found.scope.verdict
+
+
+def _state(run: RunDir, *, sealed: bool) -> RunState:
+    if sealed:
+        return RunState.SEALED
+    owner = run.read_owner()
+    return RunState.RUNNING if owner is not None and owner.alive() else RunState.UNSEALED
+
+
+def _closed(run: RunDir) -> bool:
+    """Tell whether the log ends with a seal, from its last bytes alone: lists must stay quick."""
+    try:
+        name = list_segments(run.log)[-1:]
+        tail = _last_bytes(run.log / name[0], HEADER_BYTES + MAX_PAYLOAD[FrameType.SEAL]) if name else b""
+    except (LogError, OSError):
+        return False
+    return _is_seal(tail[tail.rfind(MAGIC) :])
+
+
+def _is_seal(frame: bytes) -> bool:
+    head, payload = frame[:HEADER_BYTES], frame[HEADER_BYTES:]
+    try:
+        header = parse_header(head, 0)
+        check_crc(head, payload, header, 0)
+    except LogError:
+        return False
+    return header.type == FrameType.SEAL
+
+
+def _last_bytes(path: Path, size_bytes: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(max(path.stat().st_size - size_bytes, 0))
+        return file.read()
+
+
+def _manifest(run: RunDir) -> dict[str, Any]:
+    try:
+        return run.read_manifest()
+    except LogUnreadableError:
+        return {}

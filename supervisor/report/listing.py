@@ -1,0 +1,61 @@
+"""The table of ``supervise ls``: one run a line, the newest last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from supervisor.report.lines import Line, Span, Tone, line, verdict_span
+from supervisor.report.safe import safe, safe_command, shorten
+
+COMMAND_WIDTH = 60
+"""How long the command may be."""
+
+
+class RunState(StrEnum):
+    """How far a run came. Whether its log is unaltered is asked of ``supervise verify``."""
+
+    RUNNING = "running"
+    UNSEALED = "unsealed"
+    SEALED = "sealed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedRun:
+    """One line of the table.
+
+    Attributes:
+        verdicts: finality, separation, scope; None for a run that is not sealed: it has none.
+        command: empty when it was never written down.
+    """
+
+    id: str
+    state: RunState
+    verdicts: tuple[str, str, str] | None = None
+    name: str | None = None
+    command: tuple[str, ...] = ()
+
+
+def listing(runs: Iterable[ListedRun]) -> Iterator[Line]:
+    """Give the table, or one line that says there is none."""
+    empty = True
+    for run in runs:
+        empty = False
+        yield _row(run)
+    if empty:
+        yield line(Span("no runs", Tone.FAINT))
+
+
+def _row(run: ListedRun) -> Line:
+    if run.verdicts is None:
+        verdicts: list[str | Span] = [Span(f"{run.state.value:<33}", Tone.OPEN)]
+    else:
+        verdicts = [part for verdict in run.verdicts for part in (*_padded(verdict), " ")]
+    command = shorten(safe_command(run.command), COMMAND_WIDTH) if run.command else "?"
+    name = f"{safe(run.name)}: " if run.name else ""
+    return line(f"{run.id}  ", *verdicts, f" {name}{command}")
+
+
+def _padded(verdict: str) -> tuple[Span, str]:
+    return verdict_span(verdict), " " * (10 - len(verdict))

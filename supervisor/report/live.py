@@ -1,0 +1,32 @@
+"""What is told while a trial runs: the live line of a terminal, and the records of ``--status-fd``."""
+
+from __future__ import annotations
+
+from supervisor.request import Phase, Progress
+
+
+def live_line(progress: Progress) -> str | None:
+    """Give the line to show, or None for no line: until the endpoint the terminal is CMD's."""
+    if progress.phase is not Phase.SETTLING:
+        return None
+    until = "" if progress.deadline_s is None else f" of {progress.deadline_s:.1f}"
+    return (
+        f"supervise: settling, {progress.elapsed_s:.1f}{until} s, "
+        f"{count(progress.processes, 'process', 'processes')}, {count(progress.events, 'event')}"
+    )
+
+
+def progress_record(progress: Progress) -> dict[str, object]:
+    """Give the JSON object of one status line."""
+    return {
+        "phase": progress.phase.value,
+        "run": progress.run,
+        "elapsed_s": round(progress.elapsed_s, 3),
+        "processes": progress.processes,
+        "events": progress.events,
+    }
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """Give a number and its word: ``1 file``, ``12,000 events``."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"

@@ -1,0 +1,48 @@
+"""The few lines on stderr at the end of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from supervisor.report.live import count
+from supervisor.report.safe import harmless, shorten
+from supervisor.report.words import cited
+from supervisor.verdict.completion import Completion
+
+WIDTH = 160
+"""How long the sentence of a reason may be."""
+
+
+def summary(completion: Completion) -> Iterator[str]:
+    """Give three to six lines: verdicts, the first reason against each that is not good, counts, where to read on."""
+    finality, separation, scope = completion.finality, completion.separation, completion.scope
+    label = f" ({finality.label})" if finality.label else ""
+    yield f"supervise: finality {finality.verdict}{label} · separation {separation.verdict} · scope {scope.verdict}"
+    yield from _against(completion)
+    yield f"supervise: {_counts(completion)}"
+    yield f"supervise: final and clean do not mean safe; read on: supervise show {completion.run}"
+
+
+def _against(completion: Completion) -> Iterator[str]:
+    found = (
+        ("finality", completion.finality.verdict == "final", completion.finality.reasons),
+        ("separation", completion.separation.verdict == "separate", completion.separation.reasons),
+        ("scope", completion.scope.verdict == "clean", completion.scope.violations or completion.scope.reasons),
+    )
+    for name, good, reasons in found:
+        if not good and reasons:
+            first = reasons[0]
+            yield f"supervise: {name}: {shorten(harmless(first.text), WIDTH)}{cited(first.events).text}"
+
+
+def _counts(completion: Completion) -> str:
+    effects, log = completion.effects, completion.log
+    changed = sum(1 for file in effects.files if file.history and not file.private)
+    parts = [
+        count(len(effects.processes), "process", "processes"),
+        count(changed, "changed file"),
+        count(len(effects.network), "connection attempt"),
+        count(len(completion.open_effects), "open effect"),
+        count(log.events, "event"),
+    ]
+    return ", ".join([*parts, f"{log.lost:,} LOST"] if log.lost else parts)

@@ -1,0 +1,252 @@
+"""The text report: the three verdicts, then why, then what the verdicts are about, then everything else, shortened.
+
+Laws:
+    1. The verdicts are the first three lines, whatever else there is to say, but for a warning that they do not hold.
+    2. What is left out is counted, and the report says how to see it.
+    3. No text of the trial reaches the reader unescaped (`supervisor.report.safe`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from supervisor.report.lines import Line, Span, Tone, line, plain, verdict_span
+from supervisor.report.live import count
+from supervisor.report.safe import harmless, safe, shorten
+from supervisor.report.words import address, cited, command_of, name_of, path_of
+from supervisor.verdict.completion import Completion, FileSeen
+
+T = TypeVar("T")
+
+LIMIT = 12
+"""How much of each list is shown."""
+
+WIDTH = 100
+"""How long a command line may be before its middle is left out."""
+
+NOT_SAFE = "Final and clean do not mean safe: they say what was claimed, witnessed and allowed, nothing else."
+
+
+def render_text(completion: Completion) -> str:
+    """Give the report of a run whose log verifies, as plain text."""
+    return plain(report_lines(completion, run=completion.run))
+
+
+def report_lines(completion: Completion | None, *, run: str, problem: str | None = None) -> Iterator[Line]:
+    """Give the report, line by line.
+
+    Args:
+        completion: what was concluded, or None when the run was never judged.
+        run: id.
+        problem: why the log does not vouch for it, or None.
+    """
+    if problem is not None:
+        yield line(Span(f"unverified  {safe(problem)}", Tone.BAD))
+    if completion is None:
+        yield from _never_judged(run)
+        return
+    yield from _verdicts(completion, trusted=problem is None)
+    yield from _what_was_run(completion)
+    for section in _SECTIONS:
+        yield from section(completion)
+    yield from _log(completion, problem)
+
+
+def _never_judged(run: str) -> Iterator[Line]:
+    for name in ("finality", "separation", "scope"):
+        yield line(f"{name:<12}", verdict_span("unresolved"), " (never judged: the run was not sealed)")
+    yield line(f"{'run':<12}{safe(run)}")
+    yield line(Span(f"what was logged is shown by: supervise events {safe(run)}", Tone.FAINT))
+
+
+def _verdicts(completion: Completion, *, trusted: bool) -> Iterator[Line]:
+    doubt = "" if trusted else " (unverified)"
+    yield line(f"{'finality':<12}", verdict_span(completion.finality.verdict), doubt, _label(completion))
+    yield line(f"{'separation':<12}", verdict_span(completion.separation.verdict), doubt, _assumed(completion))
+    violations = completion.scope.violations
+    about = f": {count(len(violations), 'violation')}" if violations else ""
+    yield line(f"{'scope':<12}", verdict_span(completion.scope.verdict), doubt, about)
+
+
+def _label(completion: Completion) -> str:
+    finality = completion.finality
+    words = [f"label {finality.label}"] if finality.label else []
+    if finality.observed is not None and finality.observed.label and not finality.label:
+        words.append(f"observed at the endpoint: {finality.observed.label}")
+    if finality.intervened:
+        words.append("we intervened")
+    return f": {', '.join(words)}" if words else ""
+
+
+def _assumed(completion: Completion) -> str:
+    assumptions = completion.separation.assumptions
+    return f": with {count(len(assumptions), 'assumption')}, listed below" if assumptions else ""
+
+
+def _what_was_run(completion: Completion) -> Iterator[Line]:
+    claim = completion.claim
+    about = claim.outcome if claim.outcome is not None else "the exit code and the workspace"
+    yield line(f"{'claim':<12}{safe(about)}, {safe(claim.period)}, unit {safe(claim.unit)}")
+    yield line(f"{'endpoint':<12}{_endpoint(completion)}")
+    result = completion.result
+    if result.passed is not None or result.because:
+        passed = {True: "passed", False: "not passed", None: "not known"}[result.passed]
+        yield line(f"{'result':<12}{passed}", f": {harmless('; '.join(result.because))}" if result.because else "")
+    yield line(f"{'command':<12}{shorten(command_of(completion), WIDTH)}")
+    yield line(f"{'run':<12}{completion.run}, policy {safe(completion.policy.name)}")
+    yield line(Span(NOT_SAFE, Tone.FAINT))
+
+
+def _endpoint(completion: Completion) -> str:
+    endpoint = completion.endpoint
+    if endpoint.signal is not None:
+        how = f"signal {endpoint.signal}"
+    else:
+        how = "no exit witnessed" if endpoint.exit_code is None else f"exit code {endpoint.exit_code}"
+    return f"{endpoint.reason}, {how}"
+
+
+def _section(title: str, found: Sequence[T], show: Callable[[T], Line], hidden: int = 0) -> Iterator[Line]:
+    """Give a heading and its entries; ``hidden`` were left out before, as the less telling ones."""
+    if not found and not hidden:
+        return
+    yield line()
+    yield line(Span(f"{title} ({len(found) + hidden:,})", Tone.HEADING))
+    yield from (show(entry) for entry in found[:LIMIT])
+    if left := len(found[LIMIT:]) + hidden:
+        yield line(Span(f"  … {left:,} more not shown: supervise show RUN --format json", Tone.FAINT))
+
+
+def _why(completion: Completion) -> Iterator[Line]:
+    told = [("finality", reason.text, reason.events) for reason in completion.finality.reasons]
+    told += [("separation", reason.text, reason.events) for reason in completion.separation.reasons]
+    told += [("scope", reason.text, reason.events) for reason in completion.scope.reasons]
+    yield from _section("why", told, lambda entry: line(f"  {entry[0]}: {harmless(entry[1])}", cited(entry[2])))
+
+
+def _violations(completion: Completion) -> Iterator[Line]:
+    yield from _section(
+        "violations",
+        completion.scope.violations,
+        lambda found: line("  ", Span(found.rule, Tone.BAD), f": {harmless(found.text)}", cited(found.events)),
+    )
+
+
+def _open_effects(completion: Completion) -> Iterator[Line]:
+    yield from _section(
+        "open effects",
+        completion.open_effects,
+        lambda effect: line(
+            f"  {effect.id} {effect.route}: {shorten(harmless(effect.what), WIDTH)}",
+            f": {effect.status}, {effect.handling}",
+            f", could affect {' and '.join(effect.could_affect)}" if effect.could_affect else "",
+            cited(effect.events),
+        ),
+    )
+
+
+def _files(completion: Completion) -> Iterator[Line]:
+    """Files that changed or should have; first what is not allowed, then the claim's, last private places."""
+    files = [file for file in completion.effects.files if file.history or file.attempts]
+    files.sort(key=lambda file: (file.allowed, file.private, not file.in_scope))
+    yield from _section("files", files, _file)
+
+
+def _file(file: FileSeen) -> Line:
+    what = (file.net or "end not known") if file.history else "refused"
+    return line(
+        f"  {what}: {shorten(safe(path_of(file)), WIDTH) or '(no name)'}",
+        ", changed and put back" if file.restored else "",
+        "" if file.allowed else Span(", not allowed", Tone.BAD),
+        cited(file.events),
+    )
+
+
+def _network(completion: Completion) -> Iterator[Line]:
+    yield from _section(
+        "network",
+        completion.effects.network,
+        lambda flow: line(
+            f"  {flow.decision}: {flow.protocol} {safe(address(flow.host, flow.ip, flow.port))}",
+            f", {flow.bytes_out:,} bytes out, {flow.bytes_in:,} in" if flow.bytes_out or flow.bytes_in else "",
+            cited(flow.events),
+        ),
+    )
+
+
+def _credentials(completion: Completion) -> Iterator[Line]:
+    yield from _section(
+        "credentials",
+        completion.effects.credentials,
+        lambda used: line(f"  {used.action}: {used.kind} {safe(used.name)}", cited(used.events)),
+    )
+
+
+def _contacts(completion: Completion) -> Iterator[Line]:
+    yield from _section(
+        "contacts outside the box",
+        completion.effects.contacts,
+        lambda contact: line(f"  {harmless(contact.what)}", cited(contact.events)),
+    )
+
+
+def _refusals(completion: Completion) -> Iterator[Line]:
+    yield from _section(
+        "calls that the box refuses",
+        completion.effects.refusals,
+        lambda refusal: line(f"  {harmless(refusal.what)}, {count(refusal.count, 'time')}", cited(refusal.events)),
+    )
+
+
+def _processes(completion: Completion) -> Iterator[Line]:
+    """Every process that outlived the endpoint, then the others in the order of their start."""
+    processes = sorted(completion.effects.processes, key=lambda process: not process.outlived)
+    yield from _section(
+        "processes",
+        processes,
+        lambda process: line(
+            f"  {process.id}  {shorten(name_of(process), WIDTH)}",
+            Span(", outlived the endpoint", Tone.OPEN) if process.outlived else "",
+        ),
+    )
+
+
+def _gaps(completion: Completion) -> Iterator[Line]:
+    gaps = [(entry.route, gap) for entry in completion.coverage for gap in entry.gaps]
+    unseen = [entry.route for entry in completion.coverage if not entry.witnesses]
+    yield from _section(
+        "gaps in the evidence",
+        gaps,
+        lambda entry: line(f"  {entry[0]}: {harmless(entry[1].text)}", cited(entry[1].events)),
+    )
+    if unseen:
+        yield line()
+        yield line(Span(f"witnessed by nobody: {', '.join(unseen)}", Tone.FAINT))
+
+
+def _assumptions(completion: Completion) -> Iterator[Line]:
+    yield from _section("assumed", completion.separation.assumptions, lambda text: line(f"  {harmless(text)}"))
+
+
+def _log(completion: Completion, problem: str | None) -> Iterable[Line]:
+    log = completion.log
+    state = "sealed and verified" if problem is None and log.sealed else "not verified"
+    lost = f", {log.lost:,} LOST" if log.lost else ", none lost"
+    text = f"log: {count(log.events, 'event')}{lost}, {count(log.frames, 'frame')}, {state}, {log.root}"
+    return (line(), line(Span(text, Tone.FAINT)))
+
+
+_SECTIONS = (
+    _why,
+    _violations,
+    _open_effects,
+    _files,
+    _network,
+    _credentials,
+    _contacts,
+    _refusals,
+    _processes,
+    _gaps,
+    _assumptions,
+)

@@ -1,0 +1,185 @@
+"""What ``supervise why RUN REF`` prints: what was concluded about one thing, and which events that rests on.
+
+A reference is an event number (``41``), a range (``41-57``), a process id (``412@8123456789``), the id of an open
+effect (``o1``), one of the three verdicts, an address, or a path; ``./`` before a path keeps it from being the others.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from supervisor.errors import UsageError
+from supervisor.events import Event
+from supervisor.report.events_json import to_line
+from supervisor.report.lines import Line, Span, Tone, line, verdict_span
+from supervisor.report.safe import harmless, safe
+from supervisor.report.words import address, cited, name_of, path_of
+from supervisor.verdict.completion import Completion, FileSeen, FlowSeen, OpenEffect, ProcessSeen, Reason
+
+LIMIT = 200
+"""How many events are printed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What was concluded, and which events to print after it.
+
+    Attributes:
+        lines: the conclusion.
+        numbers: events it cites.
+        span: first and last event of a range, both included, or None.
+        process: id of a process whose events are all printed, or None.
+    """
+
+    lines: tuple[Line, ...] = ()
+    numbers: frozenset[int] = frozenset()
+    span: tuple[int, int] | None = None
+    process: str | None = None
+
+    def covers(self, event: Event) -> bool:
+        """Tell whether an event is to be printed."""
+        return (
+            event.n in self.numbers
+            or (self.span is not None and self.span[0] <= event.n <= self.span[1])
+            or (self.process is not None and event.process is not None and str(event.process) == self.process)
+        )
+
+
+def answer(completion: Completion | None, reference: str) -> Answer:
+    """Find what a reference means.
+
+    Args:
+        completion: None when the run was never judged; only event numbers and process ids then mean something.
+        reference: as typed.
+
+    Raises:
+        UsageError: nothing of that name is in the run.
+    """
+    if found := re.fullmatch(r"(\d+)(?:(?:-|\.\.)(\d+))?", reference):
+        return _events_between(int(found[1]), int(found[2] or found[1]))
+    if completion is None:
+        if re.fullmatch(r"\d+@\d+", reference):
+            return Answer(process=reference)
+        message = f"expected an event number, a range or a process id, got {reference!r}"
+        raise UsageError(message, place="REF", hint="the run was never judged: there are no reasons to ask for")
+    return _judged(completion, reference)
+
+
+def event_lines(events: Iterable[Event], wanted: Answer, *, realtime_offset_ns: int | None) -> Iterator[Line]:
+    """Print the events that an answer covers, up to `LIMIT`; the rest is counted."""
+    shown = hidden = 0
+    for event in events:
+        if not wanted.covers(event):
+            continue
+        if shown == LIMIT:
+            hidden += 1
+            continue
+        shown += 1
+        yield _event_line(event, realtime_offset_ns)
+    if hidden:
+        yield line(Span(f"  … {hidden:,} more: supervise events RUN", Tone.FAINT))
+
+
+def _events_between(first: int, last: int) -> Answer:
+    if last < first:
+        message = f"expected a range that does not end before it begins, got {first}-{last}"
+        raise UsageError(message, place="REF")
+    return Answer(span=(first, last))
+
+
+def _judged(completion: Completion, reference: str) -> Answer:
+    if reference in {"finality", "separation", "scope"}:
+        return _verdict(completion, reference)
+    for effect in completion.open_effects:
+        if effect.id == reference:
+            return _open_effect(effect)
+    for process in completion.effects.processes:
+        if process.id == reference:
+            return _process(process)
+    if files := _files(completion, reference.removeprefix("./")):
+        return Answer(lines=tuple(map(_file_line, files)), numbers=_numbers(files))
+    return _address(completion, reference)
+
+
+def _verdict(completion: Completion, name: str) -> Answer:
+    verdict, reasons = {
+        "finality": (completion.finality.verdict, completion.finality.reasons),
+        "separation": (completion.separation.verdict, completion.separation.reasons),
+        "scope": (completion.scope.verdict, (*completion.scope.violations, *completion.scope.reasons)),
+    }[name]
+    head = line(f"{name}: ", verdict_span(verdict))
+    return Answer(lines=(head, *map(_reason_line, reasons)), numbers=_numbers(reasons))
+
+
+def _reason_line(reason: Reason) -> Line:
+    return line(f"  {reason.rule}: {harmless(reason.text)}", cited(reason.events))
+
+
+def _open_effect(effect: OpenEffect) -> Answer:
+    proof = effect.proof
+    cited_by_it = {*effect.events, *proof.prevented, *proof.checked}
+    lines = (
+        line(f"{effect.id}: {effect.route}: {harmless(effect.what)}"),
+        line(f"  {effect.status}, {effect.handling}, {'settled' if effect.settled else 'not settled'}"),
+        line(f"  could affect: {', '.join(effect.could_affect) or 'nothing'}"),
+        line("  prevented by:", cited(proof.prevented) if proof.prevented else " nothing"),
+        line("  checked by:", cited(proof.checked) if proof.checked else " nothing"),
+        line(f"  which supports: {_listed(proof.supports)}"),
+    )
+    return Answer(lines=lines, numbers=frozenset(cited_by_it))
+
+
+def _process(process: ProcessSeen) -> Answer:
+    facts = [f"pid {process.pid} in the trial", f"made by {process.parent}" if process.parent else "CMD itself"]
+    facts += ["alive at the endpoint"] if process.alive_at_endpoint else []
+    facts += ["ran after it"] if process.outlived else []
+    head = line(f"{process.id}: {name_of(process)}")
+    return Answer(lines=(head, line(f"  {', '.join(facts)}")), process=process.id)
+
+
+def _files(completion: Completion, path: str) -> Sequence[FileSeen]:
+    wanted = {path, path.encode(errors="surrogateescape")}
+    return [file for file in completion.effects.files if path_of(file) in wanted or safe(path_of(file)) == path]
+
+
+def _file_line(file: FileSeen) -> Line:
+    history = ", ".join(file.history) or "not changed"
+    where = f"{'in' if file.in_scope else 'not in'} the claim's scope, {'' if file.allowed else 'not '}allowed"
+    put_back = ", put back" if file.restored else ""
+    return line(f"{safe(path_of(file))}: {file.net or 'end not known'}{put_back}: {history}; {where}")
+
+
+def _address(completion: Completion, reference: str) -> Answer:
+    flows = [flow for flow in completion.effects.network if reference in {flow.host, flow.ip}]
+    if not flows:
+        message = f"nothing in the run is called {reference!r}"
+        hint = "an event number, a range, a process id, an effect id, a path, an address, finality, separation or scope"
+        raise UsageError(message, place="REF", hint=hint)
+    lines = [line(f"{flow.protocol} {safe(address(flow.host, flow.ip, flow.port))}: {flow.decision}") for flow in flows]
+    return Answer(lines=tuple(lines), numbers=_numbers(flows))
+
+
+def _numbers(things: Iterable[Reason | FileSeen | FlowSeen | OpenEffect]) -> frozenset[int]:
+    return frozenset(number for thing in things for number in thing.events)
+
+
+def _listed(words: Sequence[object]) -> str:
+    return safe("; ".join(map(str, words))) or "nothing"
+
+
+def _event_line(event: Event, realtime_offset_ns: int | None) -> Line:
+    found = json.loads(to_line(event, realtime_offset_ns=realtime_offset_ns))
+    head = f"{found.pop('n'):>8}  {found.pop('t') or '-'}  {found.pop('kind')}"
+    found.pop("origin")
+    process = found.pop("process", "-")
+    facts = "  ".join(f"{name}={_value(value)}" for name, value in found.items() if value not in (False, "", []))
+    return line(head, Span(f"  {process}  ", Tone.FAINT), facts)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(safe(str(item)) for item in value)}]"
+    return "yes" if value is True else safe(str(value))

@@ -1,0 +1,108 @@
+"""What one trial is asked to be, and what comes back: the values between the command line and `supervisor.run`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from policies.types import Policy
+
+if TYPE_CHECKING:  # msgspec costs 30 ms, which the parsing of arguments does not need
+    from supervisor.launch.state import Home
+    from supervisor.verdict.completion import Completion
+
+
+class Requirement(StrEnum):
+    """A verdict that ``--require`` asks for."""
+
+    FINAL = "final"
+    SEPARATE = "separate"
+    CLEAN = "clean"
+
+
+class Phase(StrEnum):
+    """Where a trial stands."""
+
+    HELD = "held"
+    RELEASED = "released"
+    ENDPOINT = "endpoint"
+    SETTLING = "settling"
+    SETTLED = "settled"
+    JUDGING = "judging"
+    SEALED = "sealed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a trial is, told at each change of phase and several times a second while it settles.
+
+    Attributes:
+        run: id.
+        elapsed_s: since the release; 0 before it.
+        processes: of the trial, alive now.
+        events: in the log so far.
+        deadline_s: when settling ends, on the scale of ``elapsed_s``, or None.
+    """
+
+    run: str
+    phase: Phase
+    elapsed_s: float = 0.0
+    processes: int = 0
+    events: int = 0
+    deadline_s: float | None = None
+
+
+def ignore_progress(progress: Progress) -> None:
+    """Be told and say nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """One trial, as asked for.
+
+    Attributes:
+        argv: CMD and its arguments, verbatim, never empty.
+        policy: with the options of the command line laid over it.
+        name: what the caller calls the run, or None.
+        environ: of the caller, with what ``--env NAME=VALUE`` set; not yet filtered, which
+            `policies.credentials.filter_environ` does.
+        cwd: of the caller, absolute.
+        user: ``USER`` or ``UID``, each with ``:GROUP`` if given; None for the invoking user.
+        quiet: no summary.
+        json: stdout is for completion.json, so the child's stdout goes to our stderr.
+        status_fd: descriptor that must not reach the box, or None.
+        require: verdicts that the caller insists on.
+        home: where runs are kept, or None to find it in ``environ``.
+        on_progress: called in the supervisor's main thread; it must not block.
+    """
+
+    argv: tuple[bytes, ...]
+    policy: Policy = field(default_factory=Policy)
+    name: str | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)
+    cwd: Path
+    user: str | None = None
+    quiet: bool = False
+    json: bool = False
+    status_fd: int | None = None
+    require: frozenset[Requirement] = frozenset()
+    home: Home | None = None
+    on_progress: Callable[[Progress], None] = ignore_progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a trial that was started.
+
+    Attributes:
+        run: id.
+        directory: of the run.
+        completion: the completion argument, as it was written to ``completion.json``.
+    """
+
+    run: str
+    directory: Path
+    completion: Completion

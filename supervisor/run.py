@@ -1,0 +1,44 @@
+"""The straight line: policy → launch (hold) → probes attach → release → log → evidence → verdict → report.
+
+In: a `RunRequest`. Out: an `Outcome` whose run directory is sealed. Whatever happens on the way, the stack undoes it
+backwards: nothing of the trial stays alive and nothing of ours stays on the machine but the run's directory.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from policies.types import FilesMode
+from probes.doctor_preflight import require_machine
+from supervisor.following import follow
+from supervisor.launch.stage import Stage
+from supervisor.preparing import prepare
+from supervisor.request import Outcome, RunRequest
+from supervisor.signals import Signals
+from supervisor.trial import hold_trial
+
+
+def run(request: RunRequest) -> Outcome:
+    """Run one trial from its policy to its sealed completion argument.
+
+    Raises:
+        MachineError: the machine cannot witness or cannot isolate it.
+        LaunchError: the box could not be built, or failed its test; CMD was not started.
+        LogError: the log could not be written to its end; the run is left unsealed.
+    """
+    require_machine()
+    with ExitStack() as stack:
+        signals = stack.enter_context(Signals())
+        prepared = prepare(request)
+        stage = stack.enter_context(Stage(prepared.run, prepared.workspace))
+        if request.policy.files.mode is FilesMode.STAGED:
+            stage.prepare()
+        trial = stack.enter_context(hold_trial(prepared))
+        if prepared.terminal is not None and trial.box.pty_master is not None:
+            prepared.terminal.attach(trial.box.pty_master)
+            stack.callback(prepared.terminal.close)
+        trial.release()
+        follow(trial, stage, signals)
+        from supervisor.concluding import conclude  # noqa: PLC0415 - imported while the witness was being loaded
+
+        return conclude(trial, stage)

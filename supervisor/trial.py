@@ -1,0 +1,263 @@
+"""A trial that stands: its box, witness, log and brake, built in that order and taken down backwards.
+
+Laws:
+    * The cgroup is watched before its first member joins.
+    * Everything forks before the consumer's thread starts.
+    * A trial that is left, however, leaves no process alive, and no cgroup, mount, pin or thread.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from probes.kernel import pins
+from probes.kernel.consumer import Consumer
+from probes.kernel.decode import decode_slab
+from probes.kernel.witness import KernelWitness, Loss
+from supervisor import clock
+from supervisor.canary import judge_canary
+from supervisor.errors import LaunchError
+from supervisor.events import (
+    Event,
+    EventsLost,
+    Origin,
+    ProcessKey,
+    TrialHeld,
+    TrialReleased,
+    TrialTested,
+)
+from supervisor.launch.box import Box, hold
+from supervisor.launch.brake import Brake
+from supervisor.launch.cgroup import Cgroup, find_root
+from supervisor.launch.guardian import Guardian
+from supervisor.launch.leftovers import clean_cgroup, clean_run, sweep
+from supervisor.launch.owner import Owner
+from supervisor.log.writer import LogWriter
+from supervisor.preparing import Prepared
+from supervisor.request import Phase, Progress
+
+E = TypeVar("E", bound=Event)
+
+_EMPTY_S = 5.0
+_LATER = "supervisor.concluding"
+_KEPT_BYTES = 2 << 20
+
+
+class Tape:
+    """Where the consumer puts its slabs: the log, and a copy of the latest ones, in which the canaries are found.
+
+    The opening canary is all that has happened so far; the acts of the closing one are the last that anybody does.
+    """
+
+    def __init__(self, log: LogWriter) -> None:
+        """Begin with nothing."""
+        self._log = log
+        self._latest: deque[tuple[bytes, int]] = deque()
+        self._size_bytes = 0
+
+    def take(self, slab: memoryview, count: int) -> None:
+        """Append one slab."""
+        copy = bytes(slab)
+        self._latest.append((copy, self._log.append_kernel(copy, count)))
+        self._size_bytes += len(copy)
+        while self._size_bytes > _KEPT_BYTES and len(self._latest) > 1:
+            self._size_bytes -= len(self._latest.popleft()[0])
+
+    def latest(self) -> Iterator[Event]:
+        """Decode the latest events."""
+        for slab, first in self._latest:
+            yield from decode_slab(slab, first, os.uname().machine)
+
+
+@dataclass(slots=True, kw_only=True)
+class Trial:
+    """One trial, held or running."""
+
+    prepared: Prepared
+    cgroup: Cgroup
+    box: Box
+    brake: Brake
+    witness: KernelWitness
+    consumer: Consumer
+    log: LogWriter
+    tape: Tape
+    main: ProcessKey
+    init: ProcessKey
+    released_ns: int = 0
+    released: bool = field(default=False)
+
+    def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind
+        """Write an event of the supervisor, and give it: numbered, with the time it is written at."""
+        return record(self.log, kind, **fields)
+
+    def identify(self, pids: tuple[int, ...]) -> tuple[ProcessKey, ...]:
+        """Name members for ever, in order of their start."""
+        return tuple(sorted((self.witness.identify(pid) for pid in pids), key=lambda key: (key.start_ns, key.pid)))
+
+    def tell(self, phase: Phase, *, deadline_s: float | None = None) -> None:
+        """Say how far the trial is."""
+        elapsed = (clock.boottime_ns() - self.released_ns) / 1e9 if self.released_ns else 0.0
+        self.prepared.request.on_progress(
+            Progress(
+                run=self.prepared.run.id,
+                phase=phase,
+                elapsed_s=elapsed,
+                processes=len(self.box.members()),
+                events=self.log.events,
+                deadline_s=deadline_s,
+            )
+        )
+
+    def boundary(self) -> None:
+        """Cross a boundary: whatever was written before it is in the log, and what comes after is told anew."""
+        self.witness.next_epoch()
+        self.consumer.flush()
+        slab, count = self.witness.pending_totals()
+        if count:
+            self.log.append_kernel(slab, count)
+
+    def test(self, which: str, actor: ProcessKey) -> tuple[str, ...]:
+        """Judge the ``opening`` or ``closing`` canary by what was witnessed; gives the findings."""
+        self.consumer.flush()
+        canary = self.prepared.canary
+        tested = judge_canary(
+            self.tape.latest(), actor, canary, marker_on_host=os.path.lexists(os.fsdecode(canary.marker))
+        )
+        self.record(TrialTested, process=actor, canary=which, findings=tested.findings, witnessed=tested.witnessed)
+        return tested.findings
+
+    def release(self) -> None:
+        """Let CMD run, once the box has passed its test.
+
+        Raises:
+            LaunchError: the box does not hold; nothing of CMD ran.
+        """
+        findings = self.test("opening", self.main)
+        if findings:
+            raise LaunchError("; ".join(findings), step="test the box", hint="`supervise doctor` says what is missing")
+        self.released_ns = clock.boottime_ns()
+        self.record(TrialReleased, process=self.main)
+        self.box.release()
+        self.tell(Phase.RELEASED)
+
+
+@contextmanager
+def hold_trial(prepared: Prepared) -> Iterator[Trial]:
+    """Build everything and hold CMD before its first instruction.
+
+    Raises:
+        LaunchError: the box cannot be built.
+        MachineError: the machine cannot witness it.
+    """
+    root = find_root()
+    sweep(prepared.home, root)
+    run = prepared.run
+    with ExitStack() as stack:
+        stack.callback(run.close)
+        stack.callback(clean_run, run)
+        for directory in (run.box, run.outside):
+            directory.mkdir(mode=0o700)
+        cgroup = Cgroup.create(root, prepared.run.id, owner=Owner.current())
+        # The witness is closed after the cgroup is gone: that is how the last trial is known.
+        closing = stack.enter_context(ExitStack())
+        stack.callback(clean_cgroup, cgroup)
+        guardian = Guardian.start(cgroup, prepared.run, on_death=lambda: pins.collect_garbage(root))
+        stack.callback(guardian.release)
+        with _loading(_LATER):
+            witness = KernelWitness.watch(root, cgroup.path)
+        closing.callback(witness.close)
+        log = LogWriter.create(prepared.run.log, manifest_digest=prepared.manifest_digest)
+        stack.callback(log.close)
+        box = stack.enter_context(hold(prepared.spec, cgroup))
+        _write_layers(prepared.run.outside, box)
+        brake = Brake(cgroup)
+        tape = Tape(log)
+        consumer = Consumer(witness, take=tape.take, brake=brake, tell_loss=lambda loss: _record_loss(log, loss))
+        main, init = witness.identify(box.main_pid), witness.identify(box.init_pid)
+        trial = Trial(
+            prepared=prepared,
+            cgroup=cgroup,
+            box=box,
+            brake=brake,
+            witness=witness,
+            consumer=consumer,
+            log=log,
+            tape=tape,
+            main=main,
+            init=init,
+        )
+        trial.record(
+            TrialHeld,
+            process=main,
+            init=init,
+            helpers=trial.identify(box.helper_pids),
+            cgroup=cgroup.id,
+            realtime_offset_ns=clock.realtime_offset_ns(),
+        )
+        consumer.start()
+        stack.callback(_stop_quietly, consumer)
+        trial.tell(Phase.HELD)
+        yield trial
+
+
+@contextmanager
+def _loading(module: str) -> Iterator[None]:
+    """Import in a second thread what is needed later, while the kernel verifies our programs; both are done after it.
+
+    Nothing forks meanwhile: a child would inherit the locks of an import that never ends there.
+    """
+    thread = threading.Thread(target=importlib.import_module, args=(module,), name="supervise-import")
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def record(log: LogWriter, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - as `Trial.record`
+    """Write an event of the supervisor to a log, and give it."""
+    made: list[E] = []
+
+    def make(n: int) -> E:
+        made.append(kind(n=n, time_ns=clock.boottime_ns(), origin=Origin.SUPERVISOR, **fields))
+        return made[-1]
+
+    log.record(make)
+    return made[-1]
+
+
+def _record_loss(log: LogWriter, loss: Loss) -> None:
+    record(log, EventsLost, count=loss.count, hook=loss.hook, first_ns=loss.first_ns, last_ns=loss.last_ns)
+
+
+def _stop_quietly(consumer: Consumer) -> None:
+    with suppress(Exception):  # on the way out: what is wrong has been raised already
+        consumer.stop()
+
+
+def _write_layers(outside: Path, box: Box) -> None:
+    """Note which discarded layer belongs to which mount, for the states of files outside the workspace."""
+    import json  # noqa: PLC0415 - 3 ms
+
+    layers = {
+        os.fsdecode(path): Path(os.fsdecode(upper)).parent.name
+        for path, upper in box.view.layers
+        if Path(os.fsdecode(upper)).is_relative_to(outside)
+    }
+    (outside / "map.json").write_text(json.dumps(layers), encoding="utf-8")
+
+
+def wait_until_empty(trial: Trial) -> int:
+    """Wait for ``populated 0``, killing what stays; gives how many members were left at last (0 is the good answer)."""
+    if not trial.cgroup.wait_empty(_EMPTY_S):
+        trial.cgroup.kill()
+        trial.cgroup.wait_empty(_EMPTY_S)
+    return len(trial.cgroup.pids())

@@ -1,0 +1,160 @@
+"""Kept runs, read again by the command: sealed, unsealed and altered ones."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from completions import GOOD
+from supervisor.cli import main
+from supervisor.events import FileDeleted, Origin, ProcessKey, TrialHeld, TrialReleased, TrialSealed
+from supervisor.launch.state import Home, RunDir
+from supervisor.log.writer import LogWriter
+
+RUN = "20261130-080642-k3f9"
+MAIN = ProcessKey(412, 8000)
+
+
+def digest(data: bytes) -> str:
+    """Give a digest as documents write it."""
+    return f"sha256:{sha256(data).hexdigest()}"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """Make an empty home, which the command finds by the environment."""
+    place = tmp_path / "home"
+    place.mkdir(mode=0o700)
+    monkeypatch.setenv("SUPERVISE_HOME", str(place))
+    return Home.open({"SUPERVISE_HOME": str(place)}, uid=place.stat().st_uid)
+
+
+def make_run(home: Home, run_id: str = RUN, *, sealed: bool = True) -> RunDir:
+    """Keep a run of three events, as a supervisor would; a run that is not sealed has lost its supervisor."""
+    run = home.create(run_id)
+    manifest = run.write_manifest({"schema": "manifest/1", "command": ["rm", "x\x1b[2J"], "name": "n"})
+    log = LogWriter.create(run.log, manifest_digest=digest(manifest))
+    held = {"process": MAIN, "init": MAIN, "helpers": (), "cgroup": 1, "realtime_offset_ns": 10**18}
+    log.record(lambda n: TrialHeld(n=n, time_ns=1, origin=Origin.SUPERVISOR, **held))  # type: ignore[arg-type]
+    log.record(lambda n: TrialReleased(n=n, time_ns=2, origin=Origin.SUPERVISOR))
+    log.record(lambda n: FileDeleted(n=n, time_ns=3, process=MAIN, path=b"/w/\xff\x1b"))
+    if not sealed:
+        run.owner_file.unlink()
+        return run
+    evidence = log.checkpoint()
+    state = {"frames": evidence.frames, "events": evidence.events, "root": evidence.root}
+    completion = json.dumps(GOOD | {"run": run_id, "log": GOOD["log"] | state}).encode()
+    run.completion.write_bytes(completion)
+    log.seal(
+        lambda n: TrialSealed(
+            n=n,
+            time_ns=4,
+            origin=Origin.SUPERVISOR,
+            evidence_frames=evidence.frames,
+            evidence_root=evidence.root,
+            completion=digest(completion),
+            stage="sha256:" + "0" * 64,
+        )
+    )
+    return run
+
+
+def test_a_sealed_run_is_listed_shown_and_verified(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
+    """The ordinary case, in both formats."""
+    run = make_run(home)
+    assert main(["ls"]) == 0
+    assert capfd.readouterr().out == f"{RUN}  final      separate   clean       n: rm $'x\\x1b[2J'\n"
+    assert main(["show", "last"]) == 0
+    assert capfd.readouterr().out.startswith("finality    final\nseparation  separate\nscope       clean\n")
+    assert main(["show", "last", "--format", "json"]) == 0
+    assert capfd.readouterr().out.encode() == run.completion.read_bytes()
+    assert main(["verify", "last", str(run.path)]) == 0
+    assert capfd.readouterr().out.count(f"{RUN}: good: ") == 2
+
+
+def test_a_run_whose_supervisor_died_is_unsealed_and_never_final(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
+    """It is listed as such, nothing of it is resolved in text or JSON, it does not verify; its events are there."""
+    run = make_run(home, sealed=False)
+    run.completion.write_text(json.dumps(GOOD))
+    main(["ls"])
+    assert "unsealed" in capfd.readouterr().out
+    assert main(["show", "last"]) == 0
+    assert "final\n" not in capfd.readouterr().out
+    assert main(["show", "last", "--format", "json"]) == 0
+    shown = json.loads(capfd.readouterr().out)
+    assert {shown[name]["verdict"] for name in ("finality", "separation", "scope")} == {"unresolved"}
+    assert main(["verify", "last"]) == 1
+    run.completion.unlink()
+    assert main(["show", "last"]) == 0
+    assert capfd.readouterr().out.count("unresolved") == 3
+    assert main(["show", "last", "--format", "json"]) == 125
+    assert capfd.readouterr().out == ""
+    assert main(["events", "last"]) == 0
+    assert len(capfd.readouterr().out.splitlines()) == 3
+
+
+def test_an_altered_verdict_is_shown_as_unverified_and_fails(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
+    """Whoever reads only the first line reads that it does not hold."""
+    run = make_run(home)
+    run.completion.write_bytes(run.completion.read_bytes().replace(b'"clean"', b'"dirty"'))
+    assert main(["show", "last"]) == 125
+    told = capfd.readouterr()
+    assert told.out.startswith("unverified  ")
+    assert "does not verify" in told.err
+    assert main(["show", "last", "--format", "json"]) == 125
+    assert capfd.readouterr().out == ""
+    assert main(["verify", "last"]) == 1
+
+
+def test_an_altered_frame_is_named(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
+    """`verify` says which frame, with exit code 1."""
+    run = make_run(home)
+    segment = run.log / "000000.seg"
+    data = bytearray(segment.read_bytes())
+    data[100] ^= 1
+    segment.write_bytes(data)
+    assert main(["verify", RUN]) == 1
+    assert "frame 0" in capfd.readouterr().err
+
+
+def test_verify_tells_bad_from_unreadable(home: Home) -> None:
+    """1 for a log that is not as it was, 125 for one that cannot be read, and the worst of several."""
+    good = make_run(home)
+    empty = home.create("20261130-090000-aaaa")
+    empty.write_manifest({})
+    assert main(["verify", "20261130-090000-aaaa"]) == 125
+    assert main(["verify", good.id, empty.id]) == 125
+
+
+def test_events_are_filtered_by_kind_or_by_subject(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
+    """One JSON object a line, with its time, and bad bytes as base64."""
+    make_run(home)
+    assert main(["events", "last", "--kind", "file.deleted"]) == 0
+    (event,) = map(json.loads, capfd.readouterr().out.splitlines())
+    assert (event["n"], event["kind"], event["t"]) == (2, "file.deleted", "2001-09-09T01:46:40.000000003Z")
+    assert "path_b64" in event
+    main(["events", "last", "--kind", "trial"])
+    assert [json.loads(line)["n"] for line in capfd.readouterr().out.splitlines()] == [0, 1, 3]
+
+
+def test_why_prints_the_conclusion_and_the_events(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
+    """By number, by process and by verdict."""
+    make_run(home)
+    assert main(["why", "last", "2"]) == 0
+    assert "file.deleted" in capfd.readouterr().out
+    assert main(["why", "last", "finality"]) == 0
+    assert capfd.readouterr().out.startswith("finality: final\n")
+    assert main(["why", "last", "no-such-path"]) == 125
+    assert "no-such-path" in capfd.readouterr().err
+
+
+def test_a_run_that_is_not_there_is_125(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
+    """An empty home has no last run, and says so in ls."""
+    assert home.all() == ()
+    assert main(["show", "last"]) == 125
+    assert "last" in capfd.readouterr().err
+    assert main(["ls"]) == 0
+    assert capfd.readouterr().out == "no runs\n"

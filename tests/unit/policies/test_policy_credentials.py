@@ -1,0 +1,114 @@
+"""What is taken for a credential, and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from policies.credentials import credential_data, filter_environ, is_secret, masked_globs, masked_paths
+from policies.types import CredentialsPolicy, Policy
+
+ORDINARY = {
+    "PATH": "/usr/bin",
+    "HOME": "/home/u",
+    "LANG": "C.UTF-8",
+    "TERM": "xterm",
+    "PWD": "/w",
+    "OLDPWD": "/",
+    "SHELL": "/bin/sh",
+    "USER": "u",
+    "EDITOR": "vi",
+    "PYTHONPATH": ".",
+    "CC": "gcc",
+    "MAKEFLAGS": "-j2",
+    "LS_COLORS": "di=01;34",
+    "PIP_INDEX_URL": "https://pypi.example/simple",
+    "http_proxy": "http://proxy.example:3128",
+    "KEYBOARD": "de",
+    "TOKENIZERS_PARALLELISM": "false",
+    "NO_COLOR": "1",
+}
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_ordinary_names_are_kept(name: str) -> None:
+    """What programs need to behave as they do bare is not dropped."""
+    assert not is_secret(name, ORDINARY[name])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "OPENAI_API_KEY",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_ACCESS_KEY_ID",
+        "GITHUB_TOKEN",
+        "HF_TOKEN",
+        "npm_config__authToken",
+        "DB_PASSWORD",
+        "PGPASSWORD",
+        "SSH_AUTH_SOCK",
+        "DBUS_SESSION_BUS_ADDRESS",
+        "SUPERVISE_HOME",
+        "openai_api_key",
+    ],
+)
+def test_secret_names_and_ways_to_an_agent_are_dropped(name: str) -> None:
+    """Secrets by name, in any case, and sockets of agents."""
+    assert is_secret(name, "x")
+
+
+@pytest.mark.parametrize(
+    "value", ["postgres://u:pw@db.example/x", "http://:t0ken@h", "-----BEGIN OPENSSH PRIVATE KEY-----\nx"]
+)
+def test_secret_values_are_dropped_whatever_they_are_called(value: str) -> None:
+    """A URL with a password, and a private key."""
+    assert is_secret("HARMLESS", value)
+
+
+def test_a_name_that_the_policy_keeps_is_kept() -> None:
+    """The caller has the last word, for exactly the name that was said."""
+    environ = {"OPENAI_API_KEY": "sk-1", "OPENAI_API_KEY_2": "sk-2", "PATH": "/bin", "MY_SECRET_2": "x"}
+    policy = Policy(credentials=CredentialsPolicy(env=("OPENAI_API_KEY",)))
+    kept, dropped = filter_environ(environ, policy)
+    assert kept == {"OPENAI_API_KEY": "sk-1", "PATH": "/bin"}
+    assert dropped == ("MY_SECRET_2", "OPENAI_API_KEY_2")
+
+
+def listing(*paths: str) -> dict[str, list[str]]:
+    """Make a file system of literal globs."""
+    return {path: [path] for path in paths}
+
+
+def test_masked_paths_are_those_that_exist_without_those_below() -> None:
+    """A masked directory hides what is in it, so that is not masked again."""
+    there = listing("/home/u/.ssh", "/home/u/.aws", "/etc/shadow", "/home/u/.ssh/extra", "/w/secret")
+
+    def exists(glob: str) -> Iterable[str]:
+        return there.get(glob, [])
+
+    found = masked_paths("/home/u", exists, workspace="/w", mask=("~/.ssh/extra", "secret", "gone"))
+    assert found == ("/etc/shadow", "/home/u/.aws", "/home/u/.ssh", "/w/secret")
+
+
+def test_a_home_with_glob_characters_means_itself() -> None:
+    """A directory called ``[x]*`` is no pattern."""
+    globs = masked_globs("/home/[x]*", workspace="/w", mask=())
+    assert "/home/[[]x[]]*/.ssh" not in globs
+    assert "/home/[[]x][*]/.ssh" in globs
+
+
+def test_without_a_home_only_absolute_paths_are_masked() -> None:
+    """A user without a home has no home to mask."""
+    assert all(glob.startswith("/") for glob in masked_globs(None, workspace="/w"))
+
+
+def test_the_data_is_well_formed() -> None:
+    """Home paths are relative, the others absolute, names are in upper case, nothing is listed twice."""
+    data = credential_data()
+    assert not [path for path in data.home_paths if path.startswith(("/", "~"))]
+    assert all(path.startswith("/") for path in (*data.absolute_paths, *data.sockets))
+    assert all(glob == glob.upper() for glob in (*data.agents, *data.secrets))
+    for listed in (data.home_paths, data.absolute_paths, data.sockets, data.agents, data.secrets):
+        assert len(listed) == len(set(listed))

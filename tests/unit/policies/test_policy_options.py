@@ -1,0 +1,75 @@
+"""Options of the command line over a policy."""
+
+from __future__ import annotations
+
+import pytest
+
+from policies.canonical import policy_digest
+from policies.options import PolicyOptions, apply_options, set_environ
+from policies.types import AtEndpoint, Commit, FilesMode, FilesPolicy, LimitRole, Policy
+from supervisor.errors import UsageError
+
+
+def test_no_option_changes_nothing() -> None:
+    """Without options the policy keeps its digest."""
+    assert apply_options(Policy(), PolicyOptions()) == Policy()
+
+
+def test_every_option_lands_in_its_field() -> None:
+    """Each option sets what it says and nothing else."""
+    options = PolicyOptions(
+        workspace="w",
+        mode="direct",
+        write=("a",),
+        env=("A=1", "B"),
+        outcome="o",
+        scope=("s",),
+        period="within:1m",
+        timeout="3s",
+        limit_role="observation",
+        at_endpoint="cancel",
+        settle="0s",
+    )
+    policy = apply_options(Policy(), options)
+    assert (policy.files.workspace, policy.files.mode, policy.files.write) == ("w", FilesMode.DIRECT, ("a",))
+    assert (policy.claim.outcome, policy.claim.scope, str(policy.claim.period)) == ("o", ("s",), "within 60s")
+    assert (policy.stop.wall_s, policy.stop.settle_s) == (3.0, 0.0)
+    assert (policy.stop.role, policy.stop.at_endpoint) == (LimitRole.OBSERVATION, AtEndpoint.CANCEL)
+    assert policy.credentials.env == ("A", "B")
+    assert apply_options(Policy(), PolicyOptions(commit="never")).files.commit is Commit.NEVER
+
+
+def test_options_that_repeat_add_to_the_policy() -> None:
+    """`--write` widens what the policy lists, and repeating what it lists leaves its digest alone."""
+    policy = Policy(files=FilesPolicy(write=("a",)))
+    assert apply_options(policy, PolicyOptions(write=("b", "a"))).files.write == ("a", "b")
+    assert policy_digest(apply_options(policy, PolicyOptions(write=("a",)))) == policy_digest(policy)
+
+
+def test_a_value_reaches_the_environment_and_never_the_policy() -> None:
+    """The log keeps names only."""
+    options = PolicyOptions(env=("TOKEN=s3cret=x", "OTHER"))
+    assert set_environ({"OTHER": "o"}, options) == {"OTHER": "o", "TOKEN": "s3cret=x"}
+    assert "s3cret" not in str(apply_options(Policy(), options))
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        (PolicyOptions(settle="2"), "--settle"),
+        (PolicyOptions(timeout="0s"), "--timeout"),
+        (PolicyOptions(period="soon"), "--period"),
+        (PolicyOptions(commit="maybe"), "--commit"),
+        (PolicyOptions(limit_role="boss"), "--limit-role"),
+        (PolicyOptions(at_endpoint="leave"), "--at-endpoint"),
+        (PolicyOptions(env=("=x",)), "--env"),
+        (PolicyOptions(write=("",)), "--write"),
+        (PolicyOptions(outcome=""), "--outcome"),
+        (PolicyOptions(mode="direct", commit="never"), "--commit"),
+    ],
+)
+def test_a_mistake_is_the_options(options: PolicyOptions, place: str) -> None:
+    """The error names the option, not the key that it would set."""
+    with pytest.raises(UsageError) as caught:
+        apply_options(Policy(), options)
+    assert caught.value.place == place

@@ -1,0 +1,150 @@
+"""Policy files: nothing in them is ignored, and errors say where they are."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from policies.canonical import canonical_bytes, policy_digest, policy_to_mapping, render_toml
+from policies.keys import SECTIONS
+from policies.parse import load_policy, parse_policy, policy_from_mapping
+from policies.schema import json_schema
+from policies.types import (
+    AtEndpoint,
+    Claim,
+    Commit,
+    CredentialsPolicy,
+    FilesMode,
+    FilesPolicy,
+    LimitRole,
+    Period,
+    PeriodKind,
+    Policy,
+    StopRule,
+)
+from supervisor.errors import PolicyError
+
+WHOLE = Policy(
+    name='research "note" \x7f é',
+    claim=Claim(
+        outcome="notes/a.md",
+        scope=("notes/*.md", "b\\c"),
+        period=Period(kind=PeriodKind.WITHIN, within_s=10.0),
+        unit="stream:s",
+    ),
+    stop=StopRule(wall_s=90.0, role=LimitRole.OBSERVATION, at_endpoint=AtEndpoint.CANCEL, settle_s=0.25),
+    files=FilesPolicy(workspace="/w", mode=FilesMode.STAGED, commit=Commit.FINAL, write=("notes/**",)),
+    credentials=CredentialsPolicy(env=("OPENAI_API_KEY",), mask=("~/x",)),
+)
+
+
+def parse(body: str) -> Policy:
+    """Read a policy with the lines that every one has."""
+    return parse_policy(f"schema = 1\n{body}", place="p.toml")
+
+
+def test_the_built_in_default_is_what_the_types_say() -> None:
+    """A bare command and `-p default` are one policy."""
+    assert load_policy("default") == Policy()
+
+
+@pytest.mark.parametrize("policy", [Policy(), WHOLE], ids=["default", "whole"])
+def test_what_is_written_is_read_back(policy: Policy) -> None:
+    """TOML, plain values and the policy itself say the same."""
+    assert parse_policy(render_toml(policy), place="p") == policy
+    assert policy_from_mapping(policy_to_mapping(policy)) == policy
+
+
+def test_a_policy_that_writes_nothing_is_not_one_that_does_not_say() -> None:
+    """`write = []` forbids every write; no `write` allows the workspace."""
+    assert parse("[files]\nwrite = []\n").files.write == ()
+    assert parse("[files]\n").files.write is None
+
+
+def test_the_digest_tells_policies_apart_and_nothing_else() -> None:
+    """Equal policies have equal digests, however they were written; one changed value is another digest."""
+    spaced = parse('name = "default"\n[stop]\nsettle =   "2000ms"\n')
+    assert policy_digest(spaced) == policy_digest(Policy())
+    assert policy_digest(Policy()).startswith("sha256:")
+    assert policy_digest(WHOLE) != policy_digest(replace(WHOLE, claim=replace(WHOLE.claim, unit="run")))
+    assert canonical_bytes(WHOLE).isascii()
+
+
+@pytest.mark.parametrize(
+    ("body", "place", "message"),
+    [
+        ("colour = 1", "colour", "unknown key"),
+        ("[network]\nallow = []", "network.allow", "unknown key"),
+        ("[claim]\ndecided_by = 'event'", "claim.decided_by", "unknown key"),
+        ("[[order]]\nfirst = 'a'", "order", "unknown key"),
+        ("[claim]\nscope = ['a', 2]", "claim.scope[1]", "expected a string, got an integer 2"),
+        ("[claim]\nscope = 'a'", "claim.scope", "expected an array of strings, got a string 'a'"),
+        ("[stop]\nwall = 90", "stop.wall", "expected a string, got an integer 90"),
+        ("[stop]\nwall = '0s'", "stop.wall", "expected a duration above zero"),
+        ("[stop]\nsettle = true", "stop.settle", "expected a string, got a boolean True"),
+        ("[stop]\nrole = 'boss'", "stop.role", "expected task or observation, got 'boss'"),
+        ("stop = 'never'", "stop", "expected a table, got a string 'never'"),
+        ("name = 1979-05-27", "name", "expected a string, got a date or time"),
+        ("[claim]\nperiod = 'soon'", "claim.period", "expected endpoint, eventually or within:D"),
+        ("[claim]\nunit = 'stream:'", "claim.unit", "expected run"),
+        ("[network]\ndefault = 'allow'", "network.default", "expected deny, got 'allow'"),
+        ("[credentials]\nenv = ['A=b']", "credentials.env[0]", "got 'A=b'"),
+        ("[files]\nworkspace = ''", "files.workspace", "got an empty one"),
+        ("[files]\nmode = 'direct'\ncommit = 'never'", "files.commit", "expected staged files"),
+    ],
+)
+def test_a_mistake_is_named_with_its_path(body: str, place: str, message: str) -> None:
+    """Unknown keys, wrong types and values that do nothing in this version are all errors."""
+    with pytest.raises(PolicyError) as caught:
+        parse(body)
+    assert caught.value.place == f"p.toml: {place}"
+    assert message in caught.value.message
+
+
+def test_a_misspelt_key_is_answered_with_the_one_that_was_meant() -> None:
+    """The hint names the nearest key."""
+    with pytest.raises(PolicyError) as caught:
+        parse("[stop]\nsetle = '1s'")
+    assert caught.value.hint == "did you mean settle?"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "schema = 2", "schema = true", "schema = '1'", "name = 'x'", "[", "schema = 1\nname = ''"]
+)
+def test_a_file_without_its_version_or_its_form_is_refused(text: str) -> None:
+    """A later version is not read as this one."""
+    with pytest.raises(PolicyError):
+        parse_policy(text, place="p.toml")
+
+
+def test_a_name_is_no_path_and_a_path_is_no_name(tmp_path: Path) -> None:
+    """A bare word never reads a file; what has a slash or ends with .toml always does."""
+    with pytest.raises(PolicyError, match="expected a file or one of default"):
+        load_policy("credentials")
+    with pytest.raises(PolicyError, match="cannot read the policy: No such file"):
+        load_policy(str(tmp_path / "default.toml"))
+    (tmp_path / "bad.toml").write_bytes(b"schema = 1\nname = '\xff'")
+    with pytest.raises(PolicyError, match="expected UTF-8"):
+        load_policy(str(tmp_path / "bad.toml"))
+
+
+def test_every_field_of_the_types_has_a_key() -> None:
+    """A field that no file can set, or a key without a field, would be a promise that nobody keeps."""
+    for section in SECTIONS:
+        assert is_dataclass(section.type)
+        assert [key.field for key in section.keys] == [field.name for field in fields(section.type)]
+    assert {section.name for section in SECTIONS} == {field.name for field in fields(Policy)} - {"name"}
+
+
+def test_the_schema_knows_every_key_and_refuses_others() -> None:
+    """The JSON Schema is as strict as the parser."""
+    schema = json_schema()
+    assert schema["additionalProperties"] is False
+    for section in SECTIONS:
+        table = schema["properties"][section.name]
+        assert table["additionalProperties"] is False
+        assert set(table["properties"]) == {key.name for key in section.keys}
+    assert schema["properties"]["network"]["properties"]["default"]["enum"] == ["deny"]
+    assert schema["properties"]["stop"]["properties"]["settle"]["default"] == "2s"

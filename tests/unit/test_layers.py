@@ -1,0 +1,215 @@
+"""The architecture, read from the imports: what may import what, and who may touch the system.
+
+Nothing is executed: the sources are parsed, imports inside functions and `importlib` calls with a literal included.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+STAGES = (
+    ("policies",),
+    ("supervisor.launch",),
+    ("probes",),
+    ("supervisor.log",),
+    ("supervisor.evidence",),
+    ("supervisor.verdict",),
+    ("supervisor.report",),
+    ("supervisor.campaign",),
+    ("supervisor.run",),
+    ("supervisor.harness",),
+    ("supervisor.cli", "supervisor.arguments", "supervisor.__main__"),
+)
+"""In the order of the straight line: a stage imports earlier ones only. A stage is a room, or a few modules.
+
+A module that lies beside the rooms and is not named here belongs to ``supervisor.run``: the line and its parts.
+"""
+
+SHARED = frozenset({"supervisor", "supervisor.events", "supervisor.errors"})
+"""What every stage may import; it imports no stage."""
+
+LAYER_EXCEPTIONS = {
+    ("supervisor.launch", "supervisor.evidence.facts"): "what was found on disk is said in the words of the facts",
+}
+
+SYSTEM_MODULES = frozenset({"os", "socket", "subprocess", "ctypes", "time", "random", "secrets", "pty", "mmap"})
+
+SYSTEM_ACCESS = {
+    "supervisor.clock": "the trusted clocks",
+    "supervisor.preparing": "fixes who runs, where and under which id: users, groups, environment, randomness",
+    "supervisor.concluding": "names paths in bytes and asks for the architecture",
+    "supervisor.following": "polls the descriptors that a trial's end is seen by",
+    "supervisor.trial": "holds the descriptors of one trial",
+    "supervisor.signals": "waits for the signals that the supervisor gets",
+    "supervisor.cli": "the one module that reads the environment and the terminal, prints and exits",
+    "supervisor.harness": "takes the caller's environment where none is given",
+    "probes.doctor": "reads the environment for the state directory",
+    "probes.doctor_box": "tries what a box needs",
+    "probes.doctor_host": "looks at limits, disks and neighbours",
+    "probes.doctor_kernel": "loads the witness, opens a pidfd",
+    "probes.doctor_preflight": "looks whether root, programs and files are there",
+    "probes.doctor_trials": "runs the programs that doctor tries things with",
+}
+"""Every module that may import one of `SYSTEM_MODULES`, and why that is its job."""
+
+SYSTEM_ROOMS = ("supervisor.launch", "probes.kernel", "supervisor.log")
+"""Rooms whose whole job is the system; single modules elsewhere are listed above."""
+
+PURE_ROOMS = ("supervisor.evidence", "supervisor.verdict", "supervisor.events", "supervisor.errors", "policies.types")
+"""No I/O of any kind, not even a clock."""
+
+INPUT_OUTPUT = SYSTEM_MODULES | {"asyncio", "fcntl", "io", "logging", "multiprocessing", "shutil", "tempfile"}
+
+LIBRARY_LOADERS = {"supervisor.launch.libc": "libc", "probes.kernel.libbpf": "libbpf"}
+"""The modules that load a C library for everybody. Others may use ctypes for the layout of structs only."""
+
+LATER_BINDINGS = ("pyroute2", "docker")
+"""Bindings that no stage needs yet; the module that first does is named here."""
+
+
+def module_name(path: Path) -> str:
+    """Give the dotted name of a source file."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def sources() -> list[Path]:
+    """Every source file of the three packages."""
+    return sorted(path for room in ("policies", "probes", "supervisor") for path in (ROOT / room).rglob("*.py"))
+
+
+def imports(tree: ast.AST, name: str, *, package: bool) -> Iterator[str]:
+    """Give every module that a parsed source imports; ``from a import b`` gives ``a`` and ``a.b``."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                base = _resolve(name, module, level, package=package)
+                yield base
+                yield from (f"{base}.{alias.name}" for alias in names)
+            case ast.Call(func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(target)), *_]):
+                yield target
+
+
+def _resolve(name: str, module: str | None, level: int, *, package: bool) -> str:
+    if not level:
+        return module or ""
+    parts = name.split(".")
+    kept = parts[: len(parts) - level + (1 if package else 0)]
+    return ".".join([*kept, *([module] if module else [])])
+
+
+def imported_by(path: Path) -> set[str]:
+    """Give what one file imports."""
+    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    return set(imports(tree, module_name(path), package=path.name == "__init__.py"))
+
+
+def within(name: str, room: str) -> bool:
+    """Tell whether a module is a room or lies in it."""
+    return name == room or name.startswith(room + ".")
+
+
+def stage_of(name: str) -> int | None:
+    """Give the place of a module on the straight line, or None for what all share."""
+    for place, rooms in enumerate(STAGES):
+        if any(within(name, room) for room in rooms):
+            return place
+    beside = (ROOT / "supervisor" / f"{name.removeprefix('supervisor.')}.py").is_file() and name not in SHARED
+    return STAGES.index(("supervisor.run",)) if beside else None
+
+
+def layer_faults(name: str, imported: set[str]) -> list[str]:
+    """Say which imports of one module point forward."""
+    # `supervisor` itself is the face of the whole: it may name every stage, and does so lazily.
+    fallback = len(STAGES) if name == "supervisor" else -1
+    mine = stage_of(name)
+    limit = fallback if mine is None else mine
+    return [
+        f"{name} imports {target}"
+        for target in sorted(imported)
+        if (theirs := stage_of(target)) is not None and theirs > limit and not excepted(name, target)
+    ]
+
+
+def excepted(name: str, target: str) -> bool:
+    """Tell whether an import is one of the stated exceptions."""
+    return any(within(name, room) and within(target, allowed) for room, allowed in LAYER_EXCEPTIONS)
+
+
+@pytest.mark.parametrize("path", sources(), ids=module_name)
+def test_a_stage_imports_earlier_stages_only(path: Path) -> None:
+    """No module imports a stage that comes after its own on the straight line."""
+    assert not layer_faults(module_name(path), imported_by(path))
+
+
+@pytest.mark.parametrize("path", sources(), ids=module_name)
+def test_the_system_is_touched_where_that_is_the_job(path: Path) -> None:
+    """Only rooms and modules whose job it is import os, sockets, processes, clocks or randomness."""
+    name = module_name(path)
+    if name in SYSTEM_ACCESS or any(within(name, room) for room in SYSTEM_ROOMS):
+        return
+    used = {target.partition(".")[0] for target in imported_by(path)} & SYSTEM_MODULES
+    assert not used, f"{name} imports {', '.join(sorted(used))}; give it as an argument, or state why in SYSTEM_ACCESS"
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in sources() if any(within(module_name(path), room) for room in PURE_ROOMS)], ids=module_name
+)
+def test_evidence_and_verdict_do_no_input_or_output(path: Path) -> None:
+    """The pure rooms import nothing that reaches out, and open nothing."""
+    used = {target.partition(".")[0] for target in imported_by(path)} & INPUT_OUTPUT
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    opened = [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"open", "print", "input"}
+    ]
+    assert not used
+    assert not opened
+
+
+def loads_a_library(path: Path) -> bool:
+    """Tell whether a file names one of the loaders of ctypes."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    named = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    named |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return bool(named & {"CDLL", "PyDLL", "LibraryLoader", "cdll"})
+
+
+def test_each_binding_has_one_home() -> None:
+    """One module loads libc, one libbpf, and no module imports pyroute2 or docker before a stage needs them."""
+    loaders = {module_name(path) for path in sources() if loads_a_library(path)}
+    assert loaders <= set(LIBRARY_LOADERS), f"loaded elsewhere: {', '.join(sorted(loaders - set(LIBRARY_LOADERS)))}"
+    imported = {target.partition(".")[0] for path in sources() for target in imported_by(path)}
+    assert not imported & set(LATER_BINDINGS)
+
+
+def test_the_stated_reasons_are_about_modules_that_exist() -> None:
+    """No exception outlives the import that it was made for."""
+    using = {
+        module_name(path)
+        for path in sources()
+        if {target.partition(".")[0] for target in imported_by(path)} & SYSTEM_MODULES
+    }
+    assert set(SYSTEM_ACCESS) <= using
+
+
+def test_a_forward_import_is_found() -> None:
+    """The check is not blind: an import that points forward is named, the same backward is not."""
+    assert layer_faults("supervisor.log.writer", {"supervisor.verdict.laws"})
+    assert not layer_faults("supervisor.verdict.laws", {"supervisor.log.writer", "supervisor.events"})
+    assert layer_faults("supervisor.events", {"policies.types"})
+
+
+def test_imports_inside_functions_and_relative_ones_are_seen() -> None:
+    """The check reads the whole tree, not only the head of a file."""
+    tree = ast.parse("def f():\n    from . import writer\n    import os.path\n")
+    assert {"supervisor.log.writer", "os.path"} <= set(imports(tree, "supervisor.log.reader", package=False))
