@@ -152,7 +152,7 @@ def _collect_files(
 ) -> tuple[tuple[FileHistory, ...], tuple[Gap, ...]]:
     """Write every history and check it against the disk, a batch at a time; then what changed without a history."""
     tree = Tree(fold, cast)
-    historian = Historian(fold, tree, line.endpoint_ns, _Lives(processes, line).last_exit_ns)
+    historian = Historian(fold, tree, line, _Lives(processes, line).last_exit_ns)
     explained = Explained(tree.boxed_paths())
     histories: list[FileHistory] = []
     gaps: list[Gap] = []
@@ -173,7 +173,7 @@ def _write_histories(
     for start in range(0, len(ids), BATCH):
         batch = [(path, fold.paths[path], places.locate(fold.paths[path])) for path in ids[start : start + BATCH]]
         origins = {path: fold.paths[tree.origin[path]] for path, _, _ in batch if tree.origin.get(path, -1) >= 0}
-        seen = {name for path, name, place in batch if place.observable and not fold.given(path)}
+        seen = {name for _, name, place in batch if place.observable}
         states = observe(sorted(seen.union(origins.values()))) if seen or origins else {}
         for path, name, place in batch:
             observed = states.get(name) if name in seen else None

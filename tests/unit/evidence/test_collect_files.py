@@ -59,10 +59,11 @@ def test_totals_belong_to_the_write_that_they_count_again() -> None:
     """One change whose last time is the one of the totals."""
     trial = begun()
     trial.found("a", state("x"), state("y"))
-    trial.write("a")
+    trial.write("a", device=1, inode=5)
+    trial.write("b", device=1, inode=6)
     last_ns = trial.now_ns + 5 * MS
     trial.now_ns += 10 * MS
-    trial.file(ev.FileWritten, "a", count=9, size_bytes=9, last_ns=last_ns, totals=True)
+    trial.add(ev.FileWritten, path=b"", count=9, size_bytes=9, last_ns=last_ns, totals=True, device=1, inode=5)
     (change,) = history(trial, b"a").changes
     assert change.at_ns == last_ns
 
@@ -161,7 +162,7 @@ def test_private_places_are_allowed_and_expect_no_final_state() -> None:
 def test_a_write_through_a_descriptor_that_was_given_is_not_the_trials_choice() -> None:
     """Standard output may be any file of the host: it is listed, and violates nothing."""
     trial = begun()
-    trial.file(ev.FileWritten, "/srv/log", count=1, size_bytes=1, last_ns=trial.now_ns, device=1, inode=5)
+    trial.file(ev.FileWritten, "/srv/log", count=1, size_bytes=1, last_ns=trial.now_ns, reachable=False)
     file = history(trial, b"/srv/log")
     assert (file.reachable, file.allowed) == (False, True)
 

@@ -40,7 +40,7 @@ def act(trial: Transcript, people: list[ev.ProcessKey], step: tuple[str, str, st
         case "contact":
             trial.add(ev.ConnectionAttempted, process=process, transport="unix", path=b"/srv/s", outside=True)
         case "lose":
-            trial.add(ev.EventsLost, process=None, count=1, hook="sys_exit", first_ns=1, last_ns=2)
+            trial.add(ev.EventsLost, process=None, count=1, hook="syscall", first_ns=1, last_ns=2)
         case _:
             getattr(trial, what)(name, process=process)
 

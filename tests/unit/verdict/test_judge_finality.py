@@ -149,7 +149,7 @@ def test_a_failed_contact_leaves_nothing_open() -> None:
 def test_lost_file_events_cost_scope_and_separation_but_not_finality() -> None:
     """The independent account of the end stays good."""
     trial = ordinary()
-    trial.add(ev.EventsLost, process=None, count=5, hook="sys_exit", first_ns=1, last_ns=2)
+    trial.add(ev.EventsLost, process=None, count=5, hook="syscall", first_ns=1, last_ns=2)
     answer = judged(trial, period=EVENTUALLY)
     assert answer.finality.verdict == "final"
     assert (answer.scope.verdict, answer.separation.verdict) == ("unresolved", "unresolved")
@@ -158,7 +158,7 @@ def test_lost_file_events_cost_scope_and_separation_but_not_finality() -> None:
 def test_a_loss_where_processes_leave_costs_finality() -> None:
     """Who left during the loss could still write."""
     trial = ordinary()
-    trial.add(ev.EventsLost, process=None, count=1, hook="cgroup_attach_task", first_ns=1, last_ns=2)
+    trial.add(ev.EventsLost, process=None, count=1, hook="cgroup", first_ns=1, last_ns=2)
     assert verdict(trial) == "unresolved"
 
 
@@ -167,7 +167,7 @@ def test_a_loss_between_endpoint_and_freeze_spoils_the_snapshot() -> None:
     trial = straggler()
     endpoint = next(event for event in trial.events if event.kind == "trial.endpoint")
     trial.add(
-        ev.EventsLost, process=None, count=1, hook="sys_exit", first_ns=endpoint.time_ns, last_ns=endpoint.time_ns + 1
+        ev.EventsLost, process=None, count=1, hook="syscall", first_ns=endpoint.time_ns, last_ns=endpoint.time_ns + 1
     )
     assert verdict(trial) == "unresolved"
 

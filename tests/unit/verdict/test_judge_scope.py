@@ -101,7 +101,7 @@ def test_a_refused_system_call_is_recorded_and_no_violation() -> None:
 def test_violated_wins_over_gaps_and_clean_needs_none() -> None:
     """A loss leaves a clean trial unresolved, and a violated one violated."""
     trial = ordinary()
-    trial.add(ev.EventsLost, process=None, count=1, hook="sys_exit", first_ns=1, last_ns=2)
+    trial.add(ev.EventsLost, process=None, count=1, hook="syscall", first_ns=1, last_ns=2)
     assert scope(trial).verdict == "unresolved"
     trial.add(ev.ConnectionBlocked, transport="tcp", ip="203.0.113.7", port=443)
     assert scope(trial).verdict == "violated"
