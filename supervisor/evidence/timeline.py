@@ -80,6 +80,7 @@ class TimelineFold:
             alive_at_settled=settled.alive if settled else (),
             emptied_ns=emptied.time_ns if emptied and emptied.pids_left == 0 else None,
             pids_left=emptied.pids_left if emptied else None,
+            boundaries_ns=tuple(sorted(e.time_ns for e in (*self._all(TrialEndpoint), *self._all(TrialFrozen)))),
             commit_state=commit.state if commit else None,
             commit_error=commit.error if commit else None,
             opening_findings=self._findings("opening"),

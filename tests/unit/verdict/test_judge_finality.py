@@ -133,7 +133,7 @@ def test_a_service_reached_outside_leaves_later_outcomes_open() -> None:
     trial.add(ev.ConnectionAttempted, transport="unix", path=b"/srv/x.sock", outside=True)
     answer = judged(trial, period=EVENTUALLY)
     assert answer.finality.verdict == "unresolved"
-    assert [effect.route for effect in answer.open_effects if "runs" in effect.could_affect][0] == "service"
+    assert next(effect.route for effect in answer.open_effects if "runs" in effect.could_affect) == "service"
     assert answer.separation.verdict == "unresolved"
     assert verdict(trial) == "final"
 
@@ -149,7 +149,7 @@ def test_a_failed_contact_leaves_nothing_open() -> None:
 def test_lost_file_events_cost_scope_and_separation_but_not_finality() -> None:
     """The independent account of the end stays good."""
     trial = ordinary()
-    trial.add(ev.EventsLost, process=None, count=5, hook="sys_exit", first_ns=1, last_ns=2)
+    trial.add(ev.EventsLost, process=None, count=5, hook="syscall", first_ns=1, last_ns=2)
     answer = judged(trial, period=EVENTUALLY)
     assert answer.finality.verdict == "final"
     assert (answer.scope.verdict, answer.separation.verdict) == ("unresolved", "unresolved")
@@ -158,7 +158,7 @@ def test_lost_file_events_cost_scope_and_separation_but_not_finality() -> None:
 def test_a_loss_where_processes_leave_costs_finality() -> None:
     """Who left during the loss could still write."""
     trial = ordinary()
-    trial.add(ev.EventsLost, process=None, count=1, hook="cgroup_attach_task", first_ns=1, last_ns=2)
+    trial.add(ev.EventsLost, process=None, count=1, hook="cgroup", first_ns=1, last_ns=2)
     assert verdict(trial) == "unresolved"
 
 
@@ -167,7 +167,7 @@ def test_a_loss_between_endpoint_and_freeze_spoils_the_snapshot() -> None:
     trial = straggler()
     endpoint = next(event for event in trial.events if event.kind == "trial.endpoint")
     trial.add(
-        ev.EventsLost, process=None, count=1, hook="sys_exit", first_ns=endpoint.time_ns, last_ns=endpoint.time_ns + 1
+        ev.EventsLost, process=None, count=1, hook="syscall", first_ns=endpoint.time_ns, last_ns=endpoint.time_ns + 1
     )
     assert verdict(trial) == "unresolved"
 
@@ -226,9 +226,7 @@ def may_be_final(
         return False
     if handling == "ended":
         return True
-    if handling == "cancel" and at_endpoint is AtEndpoint.CANCEL:
-        return True
-    return False
+    return handling == "cancel" and at_endpoint is AtEndpoint.CANCEL
 
 
 @pytest.mark.parametrize(
