@@ -103,7 +103,7 @@ class Executor:
 
     def _advance(self, phase: Phase) -> None:
         if self.journal.durable:
-            from supervisor.launch.handles import syncfs  # noqa: PLC0415 - loads ctypes
+            from supervisor.launch.libc import syncfs  # noqa: PLC0415 - loads ctypes
 
             with self.host.directory(b"") as root:
                 syncfs(root)

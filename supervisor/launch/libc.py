@@ -46,6 +46,7 @@ class CloneFlag(IntFlag):
 
 
 MNT_DETACH = 2
+_MAX_HANDLE = 128
 _SYS_CLONE3 = 435  # the same on every architecture
 _CLONE_INTO_CGROUP = 0x200000000
 _CLONE_ARGS = struct.Struct("11Q")  # flags, pidfd, child_tid, parent_tid, exit_signal, …, cgroup is the last
@@ -102,3 +103,22 @@ def fork_into_cgroup(cgroup: int) -> int:
     if pid < 0:
         raise OSError(number, os.strerror(number))
     return pid
+
+
+class _FileHandle(ctypes.Structure):
+    """``struct file_handle`` of name_to_handle_at(2)."""
+
+    _fields_ = (
+        ("handle_bytes", ctypes.c_uint),
+        ("handle_type", ctypes.c_int),
+        ("f_handle", ctypes.c_ubyte * _MAX_HANDLE),
+    )
+
+
+def name_to_handle_at(directory: int, name: bytes) -> tuple[int, bytes] | None:
+    """name_to_handle_at(2): type and bytes of an entry's handle; None when its file system gives none."""
+    handle = _FileHandle(handle_bytes=_MAX_HANDLE)
+    mount_id = ctypes.c_int()
+    if _libc.name_to_handle_at(directory, name, ctypes.byref(handle), ctypes.byref(mount_id), 0):
+        return None
+    return handle.handle_type, bytes(handle.f_handle[: handle.handle_bytes])

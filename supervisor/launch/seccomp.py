@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from supervisor.launch.libc import CloneFlag
 
 if TYPE_CHECKING:
-    import pyseccomp  # type: ignore[import-untyped]
+    import pyseccomp
 
 REFUSED_NAMES: tuple[str, ...] = (
     # submission of work that no system call of its own announces
