@@ -116,7 +116,7 @@ class _FileHandle(ctypes.Structure):
 
 
 def name_to_handle_at(directory: int, name: bytes) -> tuple[int, bytes] | None:
-    """name_to_handle_at(2): type and bytes of an entry's handle; None when its file system gives none."""
+    """Give type and bytes of the handle of an entry (name_to_handle_at(2)); None when its file system has none."""
     handle = _FileHandle(handle_bytes=_MAX_HANDLE)
     mount_id = ctypes.c_int()
     if _libc.name_to_handle_at(directory, name, ctypes.byref(handle), ctypes.byref(mount_id), 0):
