@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from staged_trial import Trial, everything, without
 
-from supervisor.errors import MachineError
+from supervisor.errors import MachineError, UsageError
 from supervisor.launch.stage import Stage
 
 pytestmark = pytest.mark.kernel("overlay")
@@ -144,6 +144,42 @@ def test_no_symlink_leads_a_commit_out_of_the_workspace(tmp_path: Path) -> None:
     assert list(outside.iterdir()) == []
     assert (trial.host / "link").readlink() == outside
     assert {entry.path for entry in result.left} >= {b"d/e/x", b"d/f/y"}
+
+
+def test_what_the_host_refuses_is_left_and_reported(tmp_path: Path) -> None:
+    """An immutable host file stops nothing else; it stays, and the report says why."""
+    trial = Trial(tmp_path / "t", script="echo 1 > a; echo 1 > b; echo 1 > c")
+    trial.act(script="echo 2 > a; rm b; rm c")
+    subprocess.run(["chattr", "+i", trial.host / "a", trial.host / "b"], check=True)
+    try:
+        (trial.run.stage / "began.json").write_text('{"realtime_ns": 99999999999999999999}', encoding="ascii")
+        with trial.stage as stage:
+            result = stage.commit(everything)
+    finally:
+        subprocess.run(["chattr", "-i", trial.host / "a", trial.host / "b"], check=True)
+    assert {(entry.path, entry.why) for entry in result.left} == {
+        (b"a", "operation not permitted"),
+        (b"b", "operation not permitted"),
+    }
+    assert sorted(trial.looks()) == [".", "a", "b"]
+
+
+def test_what_is_needed_to_finish_a_commit_is_not_discarded(tmp_path: Path) -> None:
+    """An interrupted commit must be finished first; after a discard nothing is left to commit."""
+    trial = Trial(tmp_path / "t", script="echo 1 > a; echo 1 > b")
+    trial.act(script="rm a; echo 2 > b")
+    with trial.stage as stage:
+        assert killed_at(stage, 4)
+        with pytest.raises(UsageError, match="was interrupted"):
+            stage.discard()
+        stage.commit(everything)
+        stage.discard()
+        assert not stage.upper.exists()
+        assert stage.commit(everything).resumed
+    other = Trial(tmp_path / "u", script="true")
+    other.stage.discard()
+    with pytest.raises(UsageError, match="nothing is staged"):
+        other.stage.commit(everything)
 
 
 def test_holes_stay_holes(tmp_path: Path) -> None:
