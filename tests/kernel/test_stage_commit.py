@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import stat
 import subprocess
+import zlib
 from pathlib import Path
 
 import pytest
-from staged_trial import Trial, everything, without
+from staged_trial import NAMES, Trial, everything, without
 
 from supervisor.errors import MachineError, UsageError
 from supervisor.launch.stage import Stage
@@ -231,3 +233,24 @@ def test_a_full_disk_leaves_the_workspace_as_it_was(tmp_path: Path) -> None:
         assert without(trial.looks()) == without(before)
         assert stage.commit(everything).left == ()
     assert sorted(trial.looks()) == [".", "b", "c"]
+
+
+@pytest.mark.parametrize("seed", range(60, 76))
+def test_whatever_is_allowed_is_applied_and_nothing_else(tmp_path: Path, seed: int) -> None:
+    """With an arbitrary set of allowed paths: refused ones stay, allowed ones become the trial's or are reported."""
+
+    def allowed(path: bytes) -> bool:
+        return zlib.crc32(b"%d" % seed + path) % 3 != 0
+
+    trial = Trial(tmp_path / "t", seed=seed)
+    before = trial.looks()
+    seen = trial.act(seed=seed, count=25)["merged"]
+    with trial.stage as stage:
+        left = {os.fsdecode(entry.path) for entry in stage.commit(allowed).left}
+    after = trial.looks()
+    for path in (before.keys() | seen.keys()) - left:
+        old, new, now = (description.get(path) for description in (before, seen, after))
+        wanted = new if allowed(os.fsencode(path)) else old
+        if not any(state and stat.S_ISDIR(state[0]) for state in (old, new, now)):
+            assert (now and now[:NAMES]) == (wanted and wanted[:NAMES]), path
+    assert not any(name.startswith(".supervise") for name in os.listdir(trial.host))  # noqa: PTH208 - names
