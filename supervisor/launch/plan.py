@@ -236,6 +236,8 @@ class _Planner:
     def _visit_entry(self, node: Node, occupant: bytes | None) -> None:
         if not self.allowed(node.path):
             self.left.append(Left(path=node.path, why=REFUSED))
+            if occupant is not None and self.view.lower.is_directory(occupant):
+                self._remove(occupant, node.path)  # what it hides may go even so
             return
         over = None
         if occupant is not None:

@@ -63,8 +63,12 @@ class Stage:
         self.close()
 
     def close(self) -> None:
-        """Close what was opened for reading."""
+        """Close what was opened for reading, and forget what was read.
+
+        Digests are forgotten too: a store through a mapping that is written already changes no time stamp.
+        """
         self._views.clear()
+        self._observer = Observer()
         self._stack.close()
 
     def prepare(self) -> None:
@@ -93,8 +97,10 @@ class Stage:
             paths: absolute, as events have them.
 
         Returns:
-            One entry a path. A path of which nothing can be known has a state with a ``problem``.
+            One entry a path. A path of which nothing can be known has a state with a ``problem``. After a commit the
+            state before the trial is no longer to be had: what is then given as `before` is the committed one.
         """
+        self.close()  # what was read at an earlier moment says nothing about this one
         return {path: self._observe(path) for path in paths}
 
     def changed(self) -> Iterator[bytes]:
@@ -104,21 +110,19 @@ class Stage:
         by path; what lies in directories that were moved, at the old and at the new place; and further names of copied
         inodes.
         """
-        view = self._view(self.workspace)
-        if view is None:
-            return
-        seen: set[bytes] = set()
-        for path in _touched(view):
-            if path not in seen:
-                seen.add(path)
-                yield join(self.workspace, path)
+        if not self.upper.is_dir():
+            return iter(())
+        with Merged.open(self.workspace, self.upper, self.work) as view:
+            paths = dict.fromkeys(_touched(view))
+        return (join(self.workspace, path) for path in paths)
 
     def digest(self) -> str:
         """Digest everything that is staged: names, kinds, owners, modes, attributes, content. ``sha256:…``."""
-        view = self._view(self.workspace)
         digest = hashlib.sha256()
-        for line in describe(view, self._observer) if view is not None else ():
-            digest.update(line)
+        if self.upper.is_dir():
+            with Merged.open(self.workspace, self.upper, self.work) as view:
+                for line in describe(view, Observer()):
+                    digest.update(line)
         return f"sha256:{digest.hexdigest()}"
 
     def snapshot(self, globs: Iterable[str]) -> Snapshot:
@@ -127,11 +131,11 @@ class Stage:
         Args:
             globs: which paths, see `policies.globs`.
         """
-        view = self._view(self.workspace, fresh=True)
-        if view is None:
+        if not self.upper.is_dir():
             message = "nothing is staged: writes went to the workspace directly"
             raise MachineError(message)
-        return capture(view, globs, self._observer, self.run.snapshot)
+        with Merged.open(self.workspace, self.upper, self.work) as view:
+            return capture(view, globs, Observer(), self.run.snapshot)
 
     # -- commit or discard -----------------------------------------------------------------------------------------
 
@@ -155,6 +159,13 @@ class Stage:
         if not self.upper.is_dir():
             message = f"nothing is staged in run {self.run.id}"
             raise UsageError(message, place="RUN")
+        try:
+            return self._commit(allowed, journal, fault, resumed=resumed)
+        except OSError as err:
+            message = f"commit was interrupted: {err}"
+            raise MachineError(message, hint=f"supervise commit {self.run.id} goes on with it") from err
+
+    def _commit(self, allowed: Allowed, journal: Journal, fault: Callable[[], None], *, resumed: bool) -> CommitResult:
         with Merged.open(self.workspace, self.upper, self.work) as view:
             if not resumed:
                 journal.begin(make_plan(view, allowed=allowed, began_ns=self.began_ns, quarantine=self._free(view)))
@@ -235,9 +246,9 @@ class Stage:
             return {}
         return {os.fsencode(point): str(number) for point, number in found.items()}
 
-    def _view(self, top: bytes, *, fresh: bool = False) -> Merged | None:
-        """Open the overlay over a mount point, once; None when there is none."""
-        if top not in self._views or fresh:
+    def _view(self, top: bytes) -> Merged | None:
+        """Open the overlay over a mount point, once for an observation; None when there is none."""
+        if top not in self._views:
             upper, work = self.upper, self.work
             if top != self.workspace:
                 base = self.run.outside / self._map().get(top, "none")

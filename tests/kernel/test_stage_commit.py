@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import stat
 import subprocess
+import zlib
 from pathlib import Path
 
 import pytest
-from staged_trial import Trial, everything, without
+from staged_trial import NAMES, Trial, everything, without
 
-from supervisor.errors import MachineError
+from supervisor.errors import MachineError, UsageError
 from supervisor.launch.stage import Stage
 
 pytestmark = pytest.mark.kernel("overlay")
@@ -146,6 +148,42 @@ def test_no_symlink_leads_a_commit_out_of_the_workspace(tmp_path: Path) -> None:
     assert {entry.path for entry in result.left} >= {b"d/e/x", b"d/f/y"}
 
 
+def test_what_the_host_refuses_is_left_and_reported(tmp_path: Path) -> None:
+    """An immutable host file stops nothing else; it stays, and the report says why."""
+    trial = Trial(tmp_path / "t", script="echo 1 > a; echo 1 > b; echo 1 > c")
+    trial.act(script="echo 2 > a; rm b; rm c")
+    subprocess.run(["chattr", "+i", trial.host / "a", trial.host / "b"], check=True)
+    try:
+        (trial.run.stage / "began.json").write_text('{"realtime_ns": 99999999999999999999}', encoding="ascii")
+        with trial.stage as stage:
+            result = stage.commit(everything)
+    finally:
+        subprocess.run(["chattr", "-i", trial.host / "a", trial.host / "b"], check=True)
+    assert {(entry.path, entry.why) for entry in result.left} == {
+        (b"a", "operation not permitted"),
+        (b"b", "operation not permitted"),
+    }
+    assert sorted(trial.looks()) == [".", "a", "b"]
+
+
+def test_what_is_needed_to_finish_a_commit_is_not_discarded(tmp_path: Path) -> None:
+    """An interrupted commit must be finished first; after a discard nothing is left to commit."""
+    trial = Trial(tmp_path / "t", script="echo 1 > a; echo 1 > b")
+    trial.act(script="rm a; echo 2 > b")
+    with trial.stage as stage:
+        assert killed_at(stage, 4)
+        with pytest.raises(UsageError, match="was interrupted"):
+            stage.discard()
+        stage.commit(everything)
+        stage.discard()
+        assert not stage.upper.exists()
+        assert stage.commit(everything).resumed
+    other = Trial(tmp_path / "u", script="true")
+    other.stage.discard()
+    with pytest.raises(UsageError, match="nothing is staged"):
+        other.stage.commit(everything)
+
+
 def test_holes_stay_holes(tmp_path: Path) -> None:
     """A sparse file is committed with its holes, and what lies between them."""
     trial = Trial(tmp_path / "t", script="true")
@@ -195,3 +233,24 @@ def test_a_full_disk_leaves_the_workspace_as_it_was(tmp_path: Path) -> None:
         assert without(trial.looks()) == without(before)
         assert stage.commit(everything).left == ()
     assert sorted(trial.looks()) == [".", "b", "c"]
+
+
+@pytest.mark.parametrize("seed", range(60, 76))
+def test_whatever_is_allowed_is_applied_and_nothing_else(tmp_path: Path, seed: int) -> None:
+    """With an arbitrary set of allowed paths: refused ones stay, allowed ones become the trial's or are reported."""
+
+    def allowed(path: bytes) -> bool:
+        return zlib.crc32(b"%d" % seed + path) % 3 != 0
+
+    trial = Trial(tmp_path / "t", seed=seed)
+    before = trial.looks()
+    seen = trial.act(seed=seed, count=25)["merged"]
+    with trial.stage as stage:
+        left = {os.fsdecode(entry.path) for entry in stage.commit(allowed).left}
+    after = trial.looks()
+    for path in (before.keys() | seen.keys()) - left:
+        old, new, now = (description.get(path) for description in (before, seen, after))
+        wanted = new if allowed(os.fsencode(path)) else old
+        if not any(state and stat.S_ISDIR(state[0]) for state in (old, new, now)):
+            assert (now and now[:NAMES]) == (wanted and wanted[:NAMES]), path
+    assert not any(name.startswith(".supervise") for name in os.listdir(trial.host))  # noqa: PTH208 - names
