@@ -14,6 +14,7 @@ from supervisor.evidence.facts import FileState, Gap, Observed, Route
 from supervisor.evidence.files import Code, code_set
 from supervisor.evidence.histories import Draft, same_state
 from supervisor.evidence.places import Places
+from supervisor.evidence.symlinks import Symlinks
 from supervisor.evidence.tree import Tree
 
 RACE_NS = 50_000_000
@@ -21,6 +22,9 @@ RACE_NS = 50_000_000
 
 BATCH = 2000
 """How many paths are looked at in one go, so that states are not all in memory twice."""
+
+Found = tuple[bytes, Gap]
+"""A path that does not fit, and its gap."""
 
 Observe = Callable[[Sequence[bytes]], Mapping[bytes, Observed]]
 
@@ -97,6 +101,10 @@ class Explained:
         """Tell whether a path has a history, or is the box's."""
         return path in self._paths
 
+    def paths(self) -> Iterable[bytes]:
+        """Give every path that has a history, or is the box's."""
+        return self._paths
+
     def is_other_name(self, state: Observed) -> bool:
         """Tell whether a path went from and to the same states as one that was written."""
         return state.before is not None and state.after is not None and (state.before, state.after) in self._states
@@ -104,7 +112,7 @@ class Explained:
 
 def check_changed(
     changed: Iterable[bytes], explained: Explained, tree: Tree, places: Places, observe: Observe
-) -> Iterator[Gap]:
+) -> Iterator[Found]:
     """Check every path that changed on disk and has no history.
 
     Args:
@@ -124,7 +132,19 @@ def check_changed(
                 continue
             if not explained.is_other_name(state) and not moves.brought(path, state, observe):
                 text = f"{show(place.shown)}: changed on disk, and no event tells of it"
-                yield _gap("unexplained-change", text, (), in_footprint=place.in_scope)
+                yield path, _gap("unexplained-change", text, (), in_footprint=place.in_scope)
+
+
+def without_symlinks(found: Iterable[Found], explained: Explained, places: Places, observe: Observe) -> Iterator[Gap]:
+    """Leave out differences that a name through a symlink explains.
+
+    Where the real path may not be written, the gap stays: the name that was allowed did not say what would change.
+    """
+    links = Symlinks(observe, explained.paths)
+    for path, gap in found:
+        allowed = places.locate(path).allowed
+        if not (allowed and (links.crosses(path) or links.explain(path))):
+            yield gap
 
 
 class _Moves:
