@@ -20,6 +20,9 @@ from supervisor.evidence.tree import Tree
 RACE_NS = 50_000_000
 """Overlapping calls may be told in the other order: that close together, from two processes, either may be last."""
 
+MOST_GAPS = 500
+"""So many differences are told one by one: beyond that, the log and the disk plainly do not belong together."""
+
 BATCH = 2000
 """How many paths are looked at in one go, so that states are not all in memory twice."""
 
@@ -141,10 +144,23 @@ def without_symlinks(found: Iterable[Found], explained: Explained, places: Place
     Where the real path may not be written, the gap stays: the name that was allowed did not say what would change.
     """
     links = Symlinks(observe, explained.paths)
-    for path, gap in found:
+    rest, told = iter(found), 0
+    for path, gap in rest:
         allowed = places.locate(path).allowed
         if not (allowed and (links.crosses(path) or links.explain(path))):
             yield gap
+            told += 1
+        if told >= MOST_GAPS:
+            break
+    yield from _sum_up([gap for _, gap in rest])
+
+
+def _sum_up(rest: Sequence[Gap]) -> Iterator[Gap]:
+    """Tell of many more differences at once; it costs what each of them costs."""
+    if rest:
+        costs = frozenset(cost for gap in rest for cost in gap.costs)
+        text = f"{len(rest)} more paths do not fit what the events say"
+        yield Gap(route=Route.FILE, rule="unexplained-change", text=text, events=(), costs=costs)
 
 
 class _Moves:
