@@ -20,7 +20,15 @@ from supervisor.evidence.flows import FlowFold
 from supervisor.evidence.histories import Draft, Historian
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast, ProcessFold
-from supervisor.evidence.reconcile import BATCH, Explained, check_changed, check_history, overflow_gap
+from supervisor.evidence.reconcile import (
+    BATCH,
+    Explained,
+    Found,
+    check_changed,
+    check_history,
+    overflow_gap,
+    without_symlinks,
+)
 from supervisor.evidence.timeline import TimelineFold
 from supervisor.evidence.tree import Tree
 
@@ -155,14 +163,15 @@ def _collect_files(
     historian = Historian(fold, tree, line, _Lives(processes, line).last_exit_ns)
     explained = Explained(tree.boxed_paths())
     histories: list[FileHistory] = []
-    gaps: list[Gap] = []
+    found: list[Found] = []
     for path, draft in _write_histories(fold, tree, places, historian, observe):
         histories.append(draft.history)
         explained.add(path, draft)
         gap = check_history(draft)
-        gaps += [gap] if gap else []
-    gaps += [*check_changed(changed(), explained, tree, places, observe), *overflow_gap(tree)]
-    return tuple(histories), tuple(gaps)
+        found += [(path, gap)] if gap else []
+    found += check_changed(changed(), explained, tree, places, observe)
+    gaps = (*without_symlinks(found, explained, places, observe), *overflow_gap(tree))
+    return tuple(histories), gaps
 
 
 def _write_histories(

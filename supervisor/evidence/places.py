@@ -56,12 +56,13 @@ class Places:
         named = path.startswith(b"/") and not path.startswith(b"/memfd:")
         private = not inside and (not named or _below(path, _PRIVATE))
         shown = (path[len(self._workspace) + 1 :] or b".") if inside else path
+        allowed = private or self._write.match(shown)
         return Place(
             shown=shown,
             in_workspace=inside,
             in_scope=self._footprint.match(shown),
-            allowed=private or self._write.match(shown),
-            parent_allowed=self._write.may_match_below(shown),
+            allowed=allowed,
+            parent_allowed=not allowed and self._write.may_match_below(shown),
             private=private,
             observable=not private and (inside or not _below(path, _KERNEL)),
         )

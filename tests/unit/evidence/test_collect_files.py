@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 from transcript import MAIN, MS, Transcript, ordinary, policy_for, state
 
 from policies.types import FilesPolicy
 from supervisor import events as ev
-from supervisor.evidence.facts import FileHistory
+from supervisor.evidence.facts import FileHistory, FileState
 
 
 def begun() -> Transcript:
@@ -265,6 +267,26 @@ def test_the_other_name_of_a_hard_link_is_explained() -> None:
     trial.found("two", state("a"), state("b"))
     trial.write("one")
     assert file_gaps(trial) == []
+
+
+def linked(text: bytes) -> Transcript:
+    """Tell of ``rm link/x; mkdir link/d`` where ``link`` is a symlink of before, whose text is given."""
+    trial = ordinary()
+    digest = f"sha256:{hashlib.sha256(text).hexdigest()}"
+    link = FileState(kind=ev.Kind.SYMLINK, digest=digest, mode=0o777, uid=0, gid=0, size_bytes=len(text))
+    trial.found("link", link, link)
+    trial.found("real/x", state(), None)
+    trial.found("real/d", None, state(kind=ev.Kind.DIRECTORY))
+    trial.delete("link/x")
+    trial.file(ev.FileCreated, "link/d", what=ev.Kind.DIRECTORY)
+    return trial
+
+
+def test_a_name_through_a_symlink_explains_what_changed_behind_it() -> None:
+    """The text of the symlink must lead to where the change was found, else it explains nothing."""
+    assert file_gaps(linked(b"real")) == []
+    assert file_gaps(linked(b"/home/me/work/real")) == []
+    assert file_gaps(linked(b"other")) == ["unexplained-change", "unexplained-change"]
 
 
 def test_two_calls_that_overlapped_are_no_gap() -> None:

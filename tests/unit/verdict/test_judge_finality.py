@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from transcript import ENDPOINT, EVENTUALLY, MAIN, WITHIN, Transcript, ordinary, policy_for, straggler
+from transcript import ENDPOINT, EVENTUALLY, MAIN, WITHIN, Transcript, ordinary, policy_for, state, straggler
 
 from policies.types import AtEndpoint, LimitRole, PeriodKind
 from supervisor import events as ev
@@ -256,3 +256,38 @@ def test_no_wrong_final_over_the_full_product(
         at_endpoint=at_endpoint,
     )
     assert answer == ("final" if right else "unresolved")
+
+
+def steady_writer(*, in_gap: bool) -> Transcript:
+    """Tell of a daemon that keeps a file open: it writes before the endpoint, maybe in the gap, and after the thaw."""
+    trial = Transcript()
+    trial.begin()
+    daemon = trial.spawn("logger")
+    log = {"process": daemon, "device": 1, "inode": 5}
+    trial.create("out", **log)
+    trial.write("out", **log)
+    trial.found("out", None, state())
+    before_ns = trial.now_ns
+    trial.exit()
+    trial.endpoint(daemon)
+    trial.add(ev.TrialFrozen, process=None)
+    told_ns = trial.now_ns - 5 if in_gap else before_ns
+    trial.add(ev.FileWritten, path=b"", count=2, size_bytes=2, last_ns=told_ns, totals=True, **log)
+    trial.add(ev.TrialSnapshotted, process=None, digest="sha256:snap", files=1, size_bytes=1)
+    trial.add(ev.TrialThawed, process=None)
+    trial.file(ev.FileWritten, "out", count=1, size_bytes=1, last_ns=trial.now_ns, **log)
+    trial.now_ns += 100
+    trial.add(ev.FileWritten, path=b"", count=9, size_bytes=9, last_ns=trial.now_ns, totals=True, **log)
+    trial.exit(daemon)
+    trial.settled()
+    trial.end()
+    return trial
+
+
+def test_totals_of_a_writer_that_goes_on_spoil_only_what_they_may_cover() -> None:
+    """Totals after the thaw begin at the thaw; totals whose last write lies in the gap spoil the snapshot."""
+    quiet = steady_writer(in_gap=False)
+    frozen_ns = next(event.time_ns for event in quiet.events if event.kind == "trial.frozen")
+    assert all(start > frozen_ns for file in quiet.facts().files for start, _ in file.written_after)
+    assert verdict(quiet) == "final"
+    assert verdict(steady_writer(in_gap=True)) == "unresolved"
