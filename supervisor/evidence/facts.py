@@ -284,6 +284,8 @@ class Timeline:
     kills: tuple[Kill, ...] = ()
     pids_left: int | None = None
     boundaries_ns: tuple[int, ...] = ()
+    isolated_ns: int | None = None
+    isolation_error: str | None = None
     commit_state: str | None = None
     commit_error: str | None = None
 

@@ -36,6 +36,7 @@ NO_FLAGS = MountFlag(0)
 class CloneFlag(IntFlag):
     """``CLONE_*`` of <linux/sched.h>: the namespaces."""
 
+    FS = 0x00000200
     NEWNS = 0x00020000
     NEWCGROUP = 0x02000000
     NEWUTS = 0x04000000
@@ -47,6 +48,9 @@ class CloneFlag(IntFlag):
 
 MNT_DETACH = 2
 _MAX_HANDLE = 128
+_AT_FDCWD = -100
+_SYS_MOUNT_SETATTR = 442  # the same on every architecture
+_MOUNT_ATTR_RDONLY = 1
 _SYS_CLONE3 = 435  # the same on every architecture
 _CLONE_INTO_CGROUP = 0x200000000
 _CLONE_ARGS = struct.Struct("11Q")  # flags, pidfd, child_tid, parent_tid, exit_signal, …, cgroup is the last
@@ -66,6 +70,24 @@ def mount(source: bytes, target: bytes, fstype: bytes, flags: MountFlag, options
 def umount2(target: bytes, flags: int = MNT_DETACH) -> None:
     """Unmount, lazily unless told otherwise."""
     _check(_libc.umount2(target, flags), target)
+
+
+class _MountAttr(ctypes.Structure):
+    """``struct mount_attr`` of <linux/mount.h>."""
+
+    _fields_ = (
+        ("attr_set", ctypes.c_uint64),
+        ("attr_clr", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("userns_fd", ctypes.c_uint64),
+    )
+
+
+def make_readonly(target: bytes) -> None:
+    """mount_setattr(2) MOUNT_ATTR_RDONLY of one mount: EBUSY while anybody can still write through it."""
+    attributes = _MountAttr(attr_set=_MOUNT_ATTR_RDONLY)
+    size = ctypes.c_size_t(ctypes.sizeof(attributes))
+    _check(_libc.syscall(_SYS_MOUNT_SETATTR, _AT_FDCWD, target, 0, ctypes.byref(attributes), size), target)
 
 
 def unshare(flags: CloneFlag) -> None:
