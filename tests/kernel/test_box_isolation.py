@@ -6,14 +6,13 @@ import concurrent.futures
 import json
 import os
 import signal
-import sys
 import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from box_builder import BoxLab, RealCgroup, box_lab, wait_end
+from box_builder import PYTHON, BoxLab, RealCgroup, box_lab, wait_end
 
 from supervisor.errors import LaunchError
 from supervisor.launch.box import hold
@@ -30,7 +29,7 @@ def lab() -> Iterator[BoxLab]:
 
 def python(source: str) -> tuple[str, str, str]:
     """Give the argv of a Python program."""
-    return (sys.executable, "-c", textwrap.dedent(source))
+    return (PYTHON, "-c", textwrap.dedent(source))
 
 
 SYSCALL = """
@@ -60,7 +59,7 @@ def test_a_command_that_cannot_run_is_127_or_126_with_a_message(lab: BoxLab) -> 
 def test_argv_is_verbatim(lab: BoxLab) -> None:
     """Every byte of argv arrives, empty words and bytes that are no text included."""
     words = [b"a b", b"c'd", b"", b"--", b"-x", b"*", b"\xff\n", "é".encode()]
-    outcome = lab.run(sys.executable, "-c", "import os,sys;print([os.fsencode(a) for a in sys.argv[1:]])", *words)
+    outcome = lab.run(PYTHON, "-c", "import os,sys;print([os.fsencode(a) for a in sys.argv[1:]])", *words)
     assert outcome.text == f"{words}\n"
 
 
