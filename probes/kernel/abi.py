@@ -20,8 +20,8 @@ RECORD = struct.Struct("<QQIBBhIHHQQQ")
 WRITER = struct.Struct("<7QII")
 #: struct w_writer_key: pid, fd
 WRITER_KEY = struct.Struct("<II")
-#: struct w_member: cgroup, start_ns
-MEMBER = struct.Struct("<QQ")
+#: struct w_member: cgroup, start_ns, leader_ended, files_end
+MEMBER = struct.Struct("<QQII")
 #: struct w_settings: parent_id, parent_level, abi
 SETTINGS = struct.Struct("<QII")
 

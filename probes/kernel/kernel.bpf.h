@@ -132,9 +132,14 @@ struct signal_struct {
 	int group_exit_code;
 };
 
+struct css_set {
+	struct cgroup *dfl_cgrp;
+};
+
 struct task_struct {
-	int pid;
-	int tgid;
+	void *stack;
+	__u32 pid;
+	__u32 tgid;
 	int exit_code;
 	__u64 start_boottime;
 	struct task_struct *group_leader;
@@ -143,6 +148,7 @@ struct task_struct {
 	struct fs_struct *fs;
 	struct files_struct *files;
 	struct signal_struct *signal;
+	struct css_set *cgroups;
 };
 
 struct linux_binprm {

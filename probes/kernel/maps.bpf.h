@@ -44,7 +44,7 @@ struct {
 /* Who belongs to which trial: a task that was moved away is known by it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1 << 17);
+	__uint(max_entries, 1 << 16);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u32);
 	__type(value, struct w_member);
@@ -91,18 +91,12 @@ struct watched {
 	struct w_trial *trial;
 };
 
-/* True when the current task belongs to a trial, whose ring and counters are then found. */
-static __always_inline bool find_trial(struct watched *w)
+/* The id of the current task's trial; 0 when it belongs to none. */
+static __always_inline __u64 current_trial(struct w_settings *s)
 {
-	__u32 zero = 0;
-	struct w_settings *s = bpf_map_lookup_elem(&settings, &zero);
-
-	if (!s || bpf_get_current_ancestor_cgroup_id(s->parent_level) != s->parent_id)
-		return false;
-	w->cgroup = bpf_get_current_ancestor_cgroup_id(s->parent_level + 1);
-	w->ring = bpf_map_lookup_elem(&rings, &w->cgroup);
-	w->trial = bpf_map_lookup_elem(&trials, &w->cgroup);
-	return w->ring && w->trial;
+	if (bpf_get_current_ancestor_cgroup_id(s->parent_level) != s->parent_id)
+		return 0;
+	return bpf_get_current_ancestor_cgroup_id(s->parent_level + 1);
 }
 
 static __always_inline bool find_trial_of(struct watched *w, __u64 cgroup)
@@ -111,6 +105,16 @@ static __always_inline bool find_trial_of(struct watched *w, __u64 cgroup)
 	w->ring = bpf_map_lookup_elem(&rings, &w->cgroup);
 	w->trial = bpf_map_lookup_elem(&trials, &w->cgroup);
 	return w->ring && w->trial;
+}
+
+/* True when the current task belongs to a trial, whose ring and counters are then found. */
+static __always_inline bool find_trial(struct watched *w)
+{
+	__u32 zero = 0;
+	struct w_settings *s = bpf_map_lookup_elem(&settings, &zero);
+	__u64 cgroup = s ? current_trial(s) : 0;
+
+	return cgroup && find_trial_of(w, cgroup);
 }
 
 static __always_inline void count_loss(struct w_trial *trial, enum w_hook hook, long error)

@@ -149,7 +149,7 @@ static __always_inline __u32 put_user_string(struct scratch *s, __u32 off, __u64
 
 static long vma_is_private(struct task_struct *task, struct vm_area_struct *vma, void *data)
 {
-	*(__u32 *)data = !(vma->vm_flags & VM_SHARED);
+	*(__u32 *)data = !(BPF_CORE_READ(vma, vm_flags) & VM_SHARED);
 	return 0;
 }
 

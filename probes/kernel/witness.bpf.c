@@ -55,6 +55,10 @@
 #define TIOCSTI 0x5412
 #define TIOCLINUX 0x541c
 
+#define SIGNAL_GROUP_EXIT 4
+/* Not more than any kernel has, so that nothing beyond the stack is taken for a part of it. */
+#define KERNEL_STACK 16384
+
 #define AF_UNIX 1
 #define AF_INET 2
 #define AF_INET6 10
@@ -594,118 +598,6 @@ static __always_inline __u32 pid_inside(struct task_struct *task)
 	return own.nr;
 }
 
-SEC("tp_btf/sched_process_fork")
-int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
-{
-	struct w_member member;
-	struct w_record r;
-	struct watched w;
-	__u32 pid;
-
-	if (child->pid != child->tgid || !find_trial(&w))
-		return 0;
-	begin(&r, W_PROC_STARTED);
-	pid = child->tgid;
-	member.cgroup = w.cgroup;
-	member.start_ns = child->start_boottime;
-	bpf_map_update_elem(&members, &pid, &member, BPF_ANY);
-	r.number[0] = r.start_ns;
-	r.number[1] = (__u64)r.pid << 32 | pid_inside(child);
-	r.pid = pid;
-	r.start_ns = child->start_boottime;
-	r.device = bpf_get_current_uid_gid();
-	put(&w, &r, sizeof(r), W_HOOK_FORK);
-	return 0;
-}
-
-/* The new stack holds the kernel's own copy of the arguments, and nobody has run in it yet. */
-SEC("tp_btf/sched_process_exec")
-int BPF_PROG(on_exec, struct task_struct *task, int old_pid, struct linux_binprm *bprm)
-{
-	struct watched w;
-	struct scratch *s;
-	struct file *exe;
-	__u64 address, size;
-	__u32 off, end;
-
-	if (!find_trial(&w))
-		return 0;
-	s = slot(1, W_PROC_EXECUTED);
-	if (!s)
-		return 0;
-	exe = bprm->file;
-	s->record.flags = W_F_KERNEL;
-	s->record.device = kernel_device(BPF_CORE_READ(exe, f_inode));
-	s->record.inode = BPF_CORE_READ(exe, f_inode, i_ino);
-	off = put_file_path(s, 0, exe);
-	s->record.len[0] = off;
-	end = put_path(s, off, BPF_CORE_READ(task, fs, pwd.dentry), BPF_CORE_READ(task, fs, pwd.mnt));
-	s->record.len[1] = end - off;
-	address = task->mm->arg_start;
-	size = task->mm->arg_end - address;
-	s->record.number[0] = size;
-	if (size > W_ARGV_MAX) {
-		size = W_ARGV_MAX;
-		s->record.flags |= W_F_TRUNCATED;
-	}
-	if (end <= TEXT_MAX - W_ARGV_MAX && size && size <= W_ARGV_MAX) {
-		if (bpf_probe_read_user(s->text + end, size, (void *)address)) {
-			s->record.flags |= W_F_TRUNCATED;
-			__sync_fetch_and_add(&w.trial->unreadable, 1);
-		} else {
-			end += size;
-		}
-	} else {
-		s->record.flags |= W_F_TRUNCATED;
-	}
-	put_scratch(&w, s, end, W_HOOK_EXEC);
-	return 0;
-}
-
-SEC("tp_btf/sched_process_exit")
-int BPF_PROG(on_exit, struct task_struct *task)
-{
-	struct w_record r;
-	struct watched w;
-	__u32 pid, flags;
-
-	if (!find_trial(&w) || task->signal->live.counter)
-		return 0;
-	begin(&r, W_PROC_EXITED);
-	flags = task->signal->flags;
-	/* SIGNAL_GROUP_EXIT: all threads end with this code; else the leader's own counts, as wait() reports it. */
-	r.number[0] = flags & 4 ? task->signal->group_exit_code : task->group_leader->exit_code;
-	pid = r.pid;
-	bpf_map_delete_elem(&members, &pid);
-	put(&w, &r, sizeof(r), W_HOOK_EXIT);
-	return 0;
-}
-
-SEC("tp_btf/signal_generate")
-int BPF_PROG(on_signal, int sig, struct kernel_siginfo *info, struct task_struct *task, int group, int result)
-{
-	struct w_member *home;
-	struct w_record r;
-	struct watched w;
-	__u32 pid;
-	int code = 1;
-
-	/* 0 and 1 stand for the kernel itself; the kernel's own reports (a child's end, a timer) are positive codes. */
-	if ((__u64)info <= 2 || !find_trial(&w))
-		return 0;
-	bpf_probe_read_kernel(&code, sizeof(code), &info->si_code);
-	if (code > 0)
-		return 0;
-	begin(&r, W_SIGNAL_SENT);
-	pid = task->tgid;
-	home = bpf_map_lookup_elem(&members, &pid);
-	r.number[0] = start_of(task);
-	r.number[1] = (__u64)pid << 32 | (__u32)sig;
-	r.device = home && home->cgroup == w.cgroup;
-	put(&w, &r, sizeof(r), W_HOOK_SIGNAL);
-	return 0;
-}
-
 /* The trial that a cgroup belongs to, by the id of its own cgroup; 0 when it is none of ours. */
 static __always_inline __u64 trial_of(struct cgroup *cgroup, struct w_settings *s)
 {
@@ -721,28 +613,199 @@ static __always_inline __u64 trial_of(struct cgroup *cgroup, struct w_settings *
 	return BPF_CORE_READ(ancestor, kn, id);
 }
 
-static __always_inline void tell_join(struct task_struct *task, __u64 cgroup)
+/* Exits, and where signals go, are told by this: a member that finds no room is a loss. */
+static __always_inline void remember(struct watched *w, __u32 pid, __u64 start_ns, enum w_hook hook)
 {
-	struct w_member member = { .cgroup = cgroup, .start_ns = start_of(task) };
+	struct w_member member = { .cgroup = w->cgroup, .start_ns = start_ns };
+	long error = bpf_map_update_elem(&members, &pid, &member, BPF_ANY);
+
+	if (error)
+		count_loss(w->trial, hook, error);
+}
+
+/*
+ * The child's cgroup decides, not the parent's: clone3(CLONE_INTO_CGROUP) makes them differ, and no other hook tells
+ * that. The record of one that was made from outside has no parent, as for whoever joins.
+ */
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
+{
+	__u32 pid = BPF_CORE_READ(child, tgid), zero = 0;
+	struct w_settings *s = bpf_map_lookup_elem(&settings, &zero);
+	struct cgroup *to = BPF_CORE_READ(child, cgroups, dfl_cgrp);
+	struct watched w, home;
+	struct w_record r;
+	__u64 trial;
+
+	if (!s || BPF_CORE_READ(child, pid) != pid)
+		return 0;
+	trial = trial_of(to, s);
+	if (trial && find_trial_of(&w, trial)) {
+		begin(&r, W_PROC_STARTED);
+		if (current_trial(s) == trial) {
+			r.number[0] = r.start_ns;
+			r.number[1] = (__u64)r.pid << 32;
+		}
+		r.number[1] |= pid_inside(child);
+		r.pid = pid;
+		r.start_ns = BPF_CORE_READ(child, start_boottime);
+		r.device = bpf_get_current_uid_gid();
+		remember(&w, pid, r.start_ns, W_HOOK_FORK);
+		put(&w, &r, sizeof(r), W_HOOK_FORK);
+	}
+	if (current_trial(s) == trial || !find_trial(&home))
+		return 0;
+	/* Born outside, and gone from the start. */
+	begin(&r, W_MEMBERSHIP_LEFT);
+	r.pid = pid;
+	r.start_ns = BPF_CORE_READ(child, start_boottime);
+	r.number[0] = BPF_CORE_READ(to, kn, id);
+	put(&home, &r, sizeof(r), W_HOOK_FORK);
+	return 0;
+}
+
+/* The new stack holds the kernel's own copy of the arguments, and nobody has run in it yet. */
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_exec, struct task_struct *task, int old_pid, struct linux_binprm *bprm)
+{
+	struct watched w;
+	struct scratch *s;
+	struct file *exe;
+	struct w_member *member;
+	__u64 address, size;
+	__u32 off, end, pid;
+
+	if (!find_trial(&w))
+		return 0;
+	s = slot(1, W_PROC_EXECUTED);
+	if (!s)
+		return 0;
+	exe = BPF_CORE_READ(bprm, file);
+	s->record.flags = W_F_KERNEL;
+	s->record.device = kernel_device(BPF_CORE_READ(exe, f_inode));
+	s->record.inode = BPF_CORE_READ(exe, f_inode, i_ino);
+	off = put_file_path(s, 0, exe);
+	s->record.len[0] = off;
+	end = put_path(s, off, BPF_CORE_READ(task, fs, pwd.dentry), BPF_CORE_READ(task, fs, pwd.mnt));
+	s->record.len[1] = end - off;
+	address = BPF_CORE_READ(task, mm, arg_start);
+	size = BPF_CORE_READ(task, mm, arg_end) - address;
+	/* What is missing of the arguments shows against this number. */
+	s->record.number[0] = size;
+	if (size > W_ARGV_MAX)
+		size = W_ARGV_MAX;
+	if (end <= TEXT_MAX - W_ARGV_MAX && size && size <= W_ARGV_MAX) {
+		if (bpf_probe_read_user(s->text + end, size, (void *)address))
+			__sync_fetch_and_add(&w.trial->unreadable, 1);
+		else
+			end += size;
+	}
+	/* The thread that called is the leader now; an old leader that it ended is not to be waited for. */
+	pid = s->record.pid;
+	member = bpf_map_lookup_elem(&members, &pid);
+	if (member)
+		member->leader_ended = 0;
+	put_scratch(&w, s, end, W_HOOK_EXEC);
+	return 0;
+}
+
+/*
+ * A process ends with its last thread, but threads come through here side by side, each after it was counted out: two
+ * may find that they are the last, and the leader's code may not be set yet when another finds so. Hence:
+ *  - SIGNAL_GROUP_EXIT: all threads end with one code, which was set with that flag. Whoever comes tells it.
+ *  - Else wait() reports the leader's own code: it is told when the leader has come through here too.
+ *  - Whoever removes the member tells; the other one finds it gone. The leader leaves its mark before it counts, and
+ *    every other counts before it looks for the mark, so that one of the two tells.
+ */
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *task)
+{
+	__u32 pid = BPF_CORE_READ(task, tgid), status;
+	struct w_member *member;
 	struct w_record r;
 	struct watched w;
-	__u32 pid = task->tgid;
+	bool leader = BPF_CORE_READ(task, pid) == pid;
+
+	if (!find_trial(&w))
+		return 0;
+	member = bpf_map_lookup_elem(&members, &pid);
+	if (!member)
+		return 0;
+	if (leader)
+		__sync_lock_test_and_set(&member->leader_ended, 1);
+	if (BPF_CORE_READ(task, signal, live.counter))
+		return 0;
+	if (BPF_CORE_READ(task, signal, flags) & SIGNAL_GROUP_EXIT)
+		status = BPF_CORE_READ(task, signal, group_exit_code);
+	else if (member->leader_ended)
+		status = BPF_CORE_READ(task, group_leader, exit_code);
+	else
+		return 0;
+	if (bpf_map_delete_elem(&members, &pid))
+		return 0;
+	begin(&r, W_PROC_EXITED);
+	r.number[0] = status;
+	put(&w, &r, sizeof(r), W_HOOK_EXIT);
+	return 0;
+}
+
+SEC("tp_btf/signal_generate")
+int BPF_PROG(on_signal, int sig, struct kernel_siginfo *info, struct task_struct *task, int group, int result)
+{
+	struct w_member *home;
+	struct w_record r;
+	struct watched w;
+	__u64 stack, end;
+	__u32 pid;
+	int code = 1;
+
+	/*
+	 * 0 and 1 stand for the kernel itself, and its own reports (a child's end, a fault) have positive codes. A timer
+	 * of anybody's may expire while a member happens to run: its description is no local variable of the sender.
+	 */
+	stack = (__u64)BPF_CORE_READ(bpf_get_current_task_btf(), stack);
+	end = stack + KERNEL_STACK;
+	/* Kept apart: pointers can be compared here, but not subtracted. */
+	barrier_var(stack);
+	barrier_var(end);
+	if ((__u64)info < stack || (__u64)info >= end || !find_trial(&w))
+		return 0;
+	bpf_probe_read_kernel(&code, sizeof(code), &info->si_code);
+	if (code > 0)
+		return 0;
+	begin(&r, W_SIGNAL_SENT);
+	pid = BPF_CORE_READ(task, tgid);
+	home = bpf_map_lookup_elem(&members, &pid);
+	r.number[0] = start_of(task);
+	r.number[1] = (__u64)pid << 32 | (__u32)sig;
+	r.device = home && home->cgroup == w.cgroup;
+	put(&w, &r, sizeof(r), W_HOOK_SIGNAL);
+	return 0;
+}
+
+static __always_inline void tell_join(struct task_struct *task, __u32 pid, __u64 cgroup)
+{
+	struct w_record r;
+	struct watched w;
 
 	if (!find_trial_of(&w, cgroup))
 		return;
-	bpf_map_update_elem(&members, &pid, &member, BPF_ANY);
 	begin(&r, W_PROC_STARTED);
 	r.pid = pid;
-	r.start_ns = member.start_ns;
+	r.start_ns = start_of(task);
 	r.number[1] = pid_inside(task);
+	remember(&w, pid, r.start_ns, W_HOOK_CGROUP);
 	put(&w, &r, sizeof(r), W_HOOK_CGROUP);
 }
 
-/* Who joins a trial becomes known; who leaves it is told, since nothing of it is seen any more. */
+/*
+ * Who joins a trial becomes known; who leaves it is told, since nothing of it is seen any more. This runs for each
+ * thread: the first one speaks for its process.
+ */
 SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(on_cgroup_attach, struct cgroup *to, const char *path, struct task_struct *task, bool threadgroup)
 {
-	__u32 pid = task->tgid, zero = 0;
+	__u32 pid = BPF_CORE_READ(task, tgid), zero = 0;
 	struct w_settings *s = bpf_map_lookup_elem(&settings, &zero);
 	struct w_member *home = bpf_map_lookup_elem(&members, &pid);
 	struct w_record r;
@@ -753,18 +816,20 @@ int BPF_PROG(on_cgroup_attach, struct cgroup *to, const char *path, struct task_
 	if (!s || BPF_CORE_READ(to, root, hierarchy_id) != 0)
 		return 0;
 	trial = trial_of(to, s);
-	if (!home) {
-		if (trial)
-			tell_join(task, trial);
-		return 0;
+	if (home) {
+		if (trial == home->cgroup)
+			return 0;
+		if (find_trial_of(&w, home->cgroup)) {
+			begin(&r, W_MEMBERSHIP_LEFT);
+			r.pid = pid;
+			r.start_ns = start_of(task);
+			r.number[0] = BPF_CORE_READ(to, kn, id);
+			put(&w, &r, sizeof(r), W_HOOK_CGROUP);
+		}
+		bpf_map_delete_elem(&members, &pid);
 	}
-	if (trial == home->cgroup || !find_trial_of(&w, home->cgroup))
-		return 0;
-	begin(&r, W_MEMBERSHIP_LEFT);
-	r.pid = pid;
-	r.start_ns = start_of(task);
-	r.number[0] = BPF_CORE_READ(to, kn, id);
-	put(&w, &r, sizeof(r), W_HOOK_CGROUP);
+	if (trial)
+		tell_join(task, pid, trial);
 	return 0;
 }
 

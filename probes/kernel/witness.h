@@ -103,6 +103,8 @@ struct w_settings {
 struct w_member {
 	__u64 cgroup;
 	__u64 start_ns;
+	__u32 leader_ended;	/* its first thread has come to its end */
+	__u32 files_end;	/* above every descriptor that it wrote through */
 };
 
 /* One descriptor that was written through, keyed by thread group and descriptor. */
@@ -127,7 +129,7 @@ struct w_writer {
 W_CHECK(struct w_record, 56);
 W_CHECK(struct w_trial, 128);
 W_CHECK(struct w_settings, 16);
-W_CHECK(struct w_member, 16);
+W_CHECK(struct w_member, 24);
 W_CHECK(struct w_writer, 64);
 
 #endif
