@@ -63,7 +63,7 @@ _RENAMING = frozenset({"rename", "renameat", "renameat2"})
 _LINKING = frozenset({"link", "linkat"})
 _SYMLINKING = frozenset({"symlink", "symlinkat"})
 _OPENING = frozenset({"open", "openat", "openat2", "creat"})
-_CLONING = frozenset({0x40049409, 0x4020940D, 0xC0189436})
+_CLONING = frozenset({0x40049409, 0x4020940D})
 
 
 class Raw:

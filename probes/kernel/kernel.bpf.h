@@ -51,6 +51,8 @@ struct inode {
 	__u16 i_mode;
 	struct super_block *i_sb;
 	unsigned long i_ino;
+	__u32 i_generation;
+	atomic_t i_writecount;
 };
 
 struct qstr {
@@ -105,7 +107,9 @@ struct fs_struct {
 };
 
 struct vm_area_struct {
+	unsigned long vm_end;
 	unsigned long vm_flags;
+	struct file *vm_file;
 };
 
 struct mm_struct {

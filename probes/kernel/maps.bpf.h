@@ -35,6 +35,14 @@ struct {
 } trials SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, TRIALS_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64);
+	__type(value, struct w_orders);
+} orders SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
@@ -50,24 +58,31 @@ struct {
 	__type(value, struct w_member);
 } members SEC(".maps");
 
-/* Files that a trial has read: evicting one only means that its next read is told again. */
+/*
+ * Files that a trial has read: evicting one only means that its next read is told again. The address of the inode
+ * stands in the key since device and number name two files on an overlay of two file systems, and the generation since
+ * a number is given out again.
+ */
 struct seen_key {
 	__u64 cgroup;
-	__u64 inode;
+	__u64 number;
+	__u64 address;
 	__u32 device;
-	__u32 pad;
+	__u32 generation;
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1 << 16);
+	__uint(max_entries, 1 << 15);
 	__type(key, struct seen_key);
 	__type(value, __u32);
 } seen SEC(".maps");
 
+/* No LRU: an entry that is evicted would take its totals with it. Without room each write is told. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1 << 14);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1 << 16);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct w_writer_key);
 	__type(value, struct w_writer);
 } writers SEC(".maps");

@@ -23,7 +23,7 @@ from supervisor.errors import MachineError
 from supervisor.launch import libc
 
 OBJECT = Path(__file__).with_name("witness.bpf.o")
-MAPS = ("rings", "trials", "settings", "members", "writers")
+MAPS = ("rings", "trials", "orders", "settings", "members", "writers")
 SYSTEM_BPFFS = Path("/sys/fs/bpf")
 OWN_BPFFS = Path("/run/supervise/bpf")
 _DIGITS = 12
@@ -201,16 +201,18 @@ def _forget_dead(directory: Path, live: set[int]) -> int:
     if not (directory / _READY).exists():
         return 0
     left = 0
-    trials = libbpf.BpfMap(libbpf.open_pin(directory / "trials"), ctypes.sizeof(abi.Trial))
-    rings = libbpf.BpfMap(libbpf.open_pin(directory / "rings"), 4)
+    maps = [
+        libbpf.BpfMap(libbpf.open_pin(directory / name), value_bytes)
+        for name, value_bytes in (("trials", ctypes.sizeof(abi.Trial)), ("rings", 4), ("orders", abi.ORDERS.size))
+    ]
     try:
-        for key in trials.keys(8):
+        for key in maps[0].keys(8):
             if int.from_bytes(key, "little") in live:
                 left += 1
             else:
-                rings.delete(key)
-                trials.delete(key)
+                for each in reversed(maps):
+                    each.delete(key)
     finally:
-        rings.close()
-        trials.close()
+        for each in maps:
+            each.close()
     return left

@@ -7,6 +7,9 @@
 #define SYSCALLS_BPF_H
 
 /* Numbers newer than the headers of the build machine; from 424 on they are the same on every architecture. */
+#ifndef __NR_close_range
+#define __NR_close_range 436
+#endif
 #ifndef __NR_fchmodat2
 #define __NR_fchmodat2 452
 #endif
@@ -26,7 +29,7 @@ enum shape_class {
 	S_FD,		/* anything else through a descriptor */
 	S_PATH,		/* names only */
 	S_MAP,
-	S_CLOSE,
+	S_CLOSE,	/* a descriptor ends, or is replaced */
 	S_EXEC,
 	S_SOCKET,
 	S_CONNECT,
@@ -70,6 +73,8 @@ const volatile struct shape shapes[SYSCALLS_MAX] = {
 	[__NR_ioctl] = ROW(S_FD, 0, -1, -1, -1, 1),
 	[__NR_mmap] = ROW(S_MAP, 4, -1, -1, -1, 1),
 	[__NR_close] = ROW(S_CLOSE, 0, -1, -1, -1, -1),
+	[__NR_close_range] = ROW(S_CLOSE, 0, -1, -1, -1, -1),
+	[__NR_dup3] = ROW(S_CLOSE, 1, -1, -1, -1, -1),
 	[__NR_truncate] = ROW(S_PATH, -1, 0, -1, -1, 1),
 	[__NR_unlinkat] = ROW(S_PATH, 0, 1, -1, -1, 2),
 	[__NR_renameat2] = ROW(S_PATH, 0, 1, 2, 3, 4),
@@ -105,6 +110,7 @@ const volatile struct shape shapes[SYSCALLS_MAX] = {
 #ifdef __NR_open
 	[__NR_open] = ROW(S_OPEN, -1, 0, -1, -1, 1),
 	[__NR_creat] = ROW(S_OPEN, -1, 0, -1, -1, -1),
+	[__NR_dup2] = ROW(S_CLOSE, 1, -1, -1, -1, -1),
 	[__NR_unlink] = ROW(S_PATH, -1, 0, -1, -1, -1),
 	[__NR_rmdir] = ROW(S_PATH, -1, 0, -1, -1, -1),
 	[__NR_rename] = ROW(S_PATH, -1, 0, -1, 1, -1),

@@ -37,10 +37,13 @@
 #define S_IFBLK 0060000
 
 #define O_ACCMODE 03
-#define O_RDONLY 0
+#define O_WRONLY 01
 #define O_CREAT 0100
 #define O_TRUNC 01000
 #define FMODE_WRITE 2
+#define FMODE_PATH (1 << 14)
+#define FMODE_CREATED (1 << 20)
+#define CLOSE_RANGE_CLOEXEC 4
 
 #define PROT_WRITE 2
 #define MAP_SHARED_BITS 3
@@ -50,7 +53,6 @@
 
 #define FICLONE 0x40049409
 #define FICLONERANGE 0x4020940d
-#define FIDEDUPERANGE 0xc0189436
 #define FS_IOC_SETFLAGS 0x40086602
 #define TIOCSTI 0x5412
 #define TIOCLINUX 0x541c
@@ -98,11 +100,6 @@ static __always_inline int ask_file(struct call *c, struct file *file, __u32 kin
 	return TELL_FILE;
 }
 
-static __always_inline int ask_path(struct call *c, __u32 kind)
-{
-	c->kind = kind;
-	return TELL_PATH;
-}
 
 static __always_inline __u64 argument(struct pt_regs *regs, __s8 n)
 {
@@ -122,6 +119,13 @@ static __always_inline __u64 argument(struct pt_regs *regs, __s8 n)
 	default:
 		return 0;
 	}
+}
+
+static __always_inline int ask_path(struct call *c, __u32 kind, __u64 extra)
+{
+	c->kind = kind;
+	c->number[0] = extra;
+	return TELL_PATH;
 }
 
 static __always_inline struct scratch *slot(__u32 n, __u8 kind)
@@ -188,7 +192,7 @@ static __noinline int tell_path(struct call *c)
 	if (!s)
 		return 0;
 	s->record.error = c->ret < 0 ? -c->ret : 0;
-	s->record.number[0] = argument(c->regs, c->shape.extra);
+	s->record.number[0] = c->number[0];
 	s->record.number[1] = c->nr;
 	if (memory_is_private(address))
 		s->record.flags |= W_F_PRIVATE;
@@ -207,33 +211,87 @@ static __noinline int tell_path(struct call *c)
 	return 0;
 }
 
-static __always_inline bool seen_before(struct watched *w, __u32 device, __u64 inode)
+/* True when the trial has opened the file in this way before: ``way`` is 0 for reading, 1 for its path only. */
+static __always_inline bool seen_before(struct watched *w, struct inode *inode, __u32 way)
 {
-	struct seen_key key = { .cgroup = w->cgroup, .inode = inode, .device = device };
+	struct seen_key key = { .cgroup = w->cgroup };
 	__u32 one = 1;
 
+	key.number = BPF_CORE_READ(inode, i_ino);
+	key.address = (__u64)inode | way;
+	key.device = kernel_device(inode);
+	key.generation = BPF_CORE_READ(inode, i_generation);
 	if (bpf_map_lookup_elem(&seen, &key))
 		return true;
 	bpf_map_update_elem(&seen, &key, &one, BPF_ANY);
 	return false;
 }
 
+/* Tell what was written through a descriptor after its first write, and forget it. Whoever removes the entry tells. */
+static __always_inline void tell_totals(struct watched *w, struct w_writer_key *key)
+{
+	struct w_writer *writer = bpf_map_lookup_elem(&writers, key);
+	struct w_record r;
+	__u64 count;
+
+	if (!writer)
+		return;
+	begin(&r, W_FILE_TOTALS);
+	r.time_ns = writer->last_ns;
+	r.start_ns = writer->start_ns;
+	r.device = writer->device;
+	r.inode = writer->inode;
+	count = writer->count;
+	r.number[0] = writer->size_bytes;
+	r.number[1] = count;
+	if (!bpf_map_delete_elem(&writers, key) && count > 1)
+		put(w, &r, sizeof(r), W_HOOK_SYSCALL);
+}
+
+struct closing {
+	struct watched *w;
+	struct w_writer_key key;
+};
+
+static long close_one(__u32 i, void *data)
+{
+	struct closing *c = data;
+
+	tell_totals(c->w, &c->key);
+	c->key.fd++;
+	return 0;
+}
+
+/* Descriptors from ``first`` to below ``end`` of a process are closed; it wrote through none from files_end on. */
+static __always_inline void close_many(struct watched *w, __u32 pid, struct w_member *member, __u32 first, __u32 end)
+{
+	struct closing c = { .w = w, .key = { .pid = pid, .fd = first } };
+
+	if (end > member->files_end)
+		end = member->files_end;
+	if (first < end)
+		bpf_loop(end - first, close_one, &c, 0);
+}
+
 static __noinline int on_open(struct call *c)
 {
-	__u64 flags = c->shape.extra >= 0 ? argument(c->regs, c->shape.extra) : 0;
-	struct file *file;
-	struct inode *inode;
+	struct w_writer_key key = { .pid = bpf_get_current_pid_tgid() >> 32, .fd = c->ret };
+	__u64 flags = argument(c->regs, c->shape.extra);
 	__u32 mode, f_mode, f_flags;
+	struct inode *inode;
+	struct file *file;
 
-	if (c->shape.extra < 0 && c->nr != __NR_openat2)
-		flags = O_CREAT | O_TRUNC | 1;	/* creat */
+#ifdef __NR_creat
+	if (c->nr == __NR_creat)
+		flags = O_CREAT | O_TRUNC | O_WRONLY;
+#endif
 	if (c->nr == __NR_openat2)
 		bpf_probe_read_user(&flags, sizeof(flags), (void *)argument(c->regs, 2));
 	if (c->ret < 0) {
 		/* Look-ups of what is not there are no attempts to change it. */
 		if ((c->ret == -ENOENT || c->ret == -ENOTDIR) && !(flags & (O_ACCMODE | O_CREAT | O_TRUNC)))
 			return 0;
-		return ask_path(c, W_FILE_PATH);
+		return ask_path(c, W_FILE_PATH, flags);
 	}
 	file = file_of(c->ret);
 	if (!file)
@@ -242,8 +300,10 @@ static __noinline int on_open(struct call *c)
 	mode = BPF_CORE_READ(inode, i_mode);
 	f_mode = BPF_CORE_READ(file, f_mode);
 	f_flags = BPF_CORE_READ(file, f_flags);
-	if (!(f_mode & FMODE_WRITE) && !(flags & O_TRUNC) && !(f_mode & 0x100000) &&
-	    seen_before(&c->w, kernel_device(inode), BPF_CORE_READ(inode, i_ino)))
+	/* Not every way to close a descriptor is seen: what was written through its predecessor ends here at the latest. */
+	if (f_mode & FMODE_WRITE)
+		tell_totals(&c->w, &key);
+	else if (!(flags & O_TRUNC) && !(f_mode & FMODE_CREATED) && seen_before(&c->w, inode, !!(f_mode & FMODE_PATH)))
 		return 0;
 	return ask_file(c, file, W_FILE_OPENED, (__u64)flags << 32 | f_flags, (__u64)f_mode << 32 | (mode & S_IFMT));
 }
@@ -252,13 +312,18 @@ static __noinline int on_open(struct call *c)
 static __noinline int on_write(struct call *c)
 {
 	struct w_writer_key key = { .pid = bpf_get_current_pid_tgid() >> 32 };
-	__s32 fd = argument(c->regs, c->shape.dirfd);
-	struct w_writer *w, fresh = {};
-	struct file *file = file_of(fd);
+	struct w_writer *known, fresh = {};
+	struct w_orders *orders_now;
+	struct w_member *member;
 	struct inode *inode;
+	struct file *file;
 	__u32 mode;
 
-	if (!file || c->ret == 0)
+	key.fd = argument(c->regs, c->shape.dirfd);
+	if (c->ret == 0)
+		return 0;
+	file = file_of((__s32)key.fd);
+	if (!file)
 		return 0;
 	inode = BPF_CORE_READ(file, f_inode);
 	mode = BPF_CORE_READ(inode, i_mode);
@@ -266,48 +331,51 @@ static __noinline int on_write(struct call *c)
 		return 0;
 	if (c->ret < 0)
 		return ask_file(c, file, W_FILE_WRITTEN, 0, c->nr);
-	key.fd = fd;
-	w = bpf_map_lookup_elem(&writers, &key);
-	if (w && w->file == (__u64)file && w->inode == BPF_CORE_READ(inode, i_ino) && w->epoch == c->w.trial->epoch) {
-		__sync_fetch_and_add(&w->count, 1);
-		__sync_fetch_and_add(&w->size_bytes, c->ret);
-		w->last_ns = bpf_ktime_get_boot_ns();
-		return 0;
-	}
 	fresh.file = (__u64)file;
-	fresh.cgroup = c->w.cgroup;
-	fresh.start_ns = start_of(bpf_get_current_task_btf());
 	fresh.inode = BPF_CORE_READ(inode, i_ino);
 	fresh.device = kernel_device(inode);
+	orders_now = bpf_map_lookup_elem(&orders, &c->w.cgroup);
+	if (orders_now)
+		fresh.epoch = orders_now->epoch;
+	known = bpf_map_lookup_elem(&writers, &key);
+	if (known && known->file == fresh.file && known->inode == fresh.inode && known->device == fresh.device &&
+	    known->epoch == fresh.epoch) {
+		__sync_fetch_and_add(&known->count, 1);
+		__sync_fetch_and_add(&known->size_bytes, c->ret);
+		known->last_ns = bpf_ktime_get_boot_ns();
+		return 0;
+	}
+	if (known)
+		tell_totals(&c->w, &key);
+	fresh.cgroup = c->w.cgroup;
+	fresh.start_ns = start_of(bpf_get_current_task_btf());
 	fresh.count = 1;
 	fresh.size_bytes = c->ret;
 	fresh.last_ns = bpf_ktime_get_boot_ns();
-	fresh.epoch = c->w.trial->epoch;
 	bpf_map_update_elem(&writers, &key, &fresh, BPF_ANY);
+	member = bpf_map_lookup_elem(&members, &key.pid);
+	if (member && member->files_end <= key.fd)
+		member->files_end = key.fd + 1;
 	return ask_file(c, file, W_FILE_WRITTEN, c->ret, c->nr);
 }
 
-/* What the first write did not say yet is said when its descriptor is closed. */
+/* What the first write did not say yet is said when its descriptor is closed, or replaced. */
 static __noinline int on_close(struct call *c)
 {
 	struct w_writer_key key = { .pid = bpf_get_current_pid_tgid() >> 32 };
-	struct w_writer *w;
-	struct w_record r;
+	struct w_member *member;
+	__u32 last;
 
-	key.fd = argument(c->regs, 0);
-	w = bpf_map_lookup_elem(&writers, &key);
-	if (!w)
+	if (c->nr != __NR_close_range) {
+		key.fd = argument(c->regs, c->shape.dirfd);
+		tell_totals(&c->w, &key);
 		return 0;
-	if (w->count > 1) {
-		begin(&r, W_FILE_TOTALS);
-		r.time_ns = w->last_ns;
-		r.device = w->device;
-		r.inode = w->inode;
-		r.number[0] = w->size_bytes;
-		r.number[1] = w->count;
-		put(&c->w, &r, sizeof(r), W_HOOK_SYSCALL);
 	}
-	bpf_map_delete_elem(&writers, &key);
+	member = bpf_map_lookup_elem(&members, &key.pid);
+	if (!member || c->ret < 0 || SYSCALL_ARG2(c->regs) & CLOSE_RANGE_CLOEXEC)
+		return 0;
+	last = SYSCALL_ARG1(c->regs);
+	close_many(&c->w, key.pid, member, SYSCALL_ARG0(c->regs), last == ~0U ? last : last + 1);
 	return 0;
 }
 
@@ -336,7 +404,7 @@ static __noinline int on_descriptor(struct call *c)
 			tell_refused(c);
 			return 0;
 		}
-		if (command != FICLONE && command != FICLONERANGE && command != FIDEDUPERANGE && command != FS_IOC_SETFLAGS)
+		if (command != FICLONE && command != FICLONERANGE && command != FS_IOC_SETFLAGS)
 			return 0;
 	}
 	mode = BPF_CORE_READ(file, f_inode, i_mode);
@@ -529,11 +597,11 @@ static __always_inline int dispatch(struct call *c)
 	case S_FD:
 		return on_descriptor(c);
 	case S_PATH:
-		return ask_path(c, W_FILE_PATH);
+		return ask_path(c, W_FILE_PATH, argument(c->regs, c->shape.extra));
 	case S_MAP:
 		return on_map(c);
 	case S_EXEC:
-		return c->ret < 0 ? ask_path(c, W_PROC_EXEC_FAILED) : TELL_NOTHING;
+		return c->ret < 0 ? ask_path(c, W_PROC_EXEC_FAILED, 0) : TELL_NOTHING;
 	case S_SOCKET:
 		return on_socket(c);
 	case S_CONNECT:
@@ -741,6 +809,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 		status = BPF_CORE_READ(task, group_leader, exit_code);
 	else
 		return 0;
+	close_many(&w, pid, member, 0, ~0U);
 	if (bpf_map_delete_elem(&members, &pid))
 		return 0;
 	begin(&r, W_PROC_EXITED);
@@ -857,12 +926,14 @@ static __always_inline bool is_loopback6(const __u32 *ip)
 static __always_inline int tell_address(struct bpf_sock_addr *ctx, const __u32 *ip, bool local, __u8 told, __u8 refused)
 {
 	struct address_record a;
+	struct w_orders *order;
 	struct watched w;
 	bool refuse;
 
 	if (!find_trial(&w))
 		return 1;
-	refuse = !local && refused && w.trial->network == W_NET_REFUSE;
+	order = bpf_map_lookup_elem(&orders, &w.cgroup);
+	refuse = !local && refused && (!order || order->network == W_NET_REFUSE);
 	__builtin_memset(&a, 0, sizeof(a));
 	begin(&a.record, refuse ? refused : told);
 	__builtin_memcpy(a.ip, ip, sizeof(a.ip));

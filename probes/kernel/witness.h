@@ -82,10 +82,14 @@ struct w_trial {
 	__u64 egress_bytes;
 	__u64 throttled_ns;
 	__u64 unreadable;	/* arguments that could not be read */
-	__u32 epoch;		/* raised at each boundary of the trial: first writes are told anew */
-	__u32 network;		/* enum w_network */
 	__u32 last_error;	/* errno of the last loss */
 	__u32 pad;
+};
+
+/* What the programs are told about a trial: apart from the counters, since writing those back would undo some. */
+struct w_orders {
+	__u32 epoch;		/* raised at each boundary of the trial: first writes are told anew */
+	__u32 network;		/* enum w_network */
 };
 
 enum w_network {
@@ -127,7 +131,8 @@ struct w_writer {
 
 #define W_CHECK(type, size) _Static_assert(sizeof(type) == (size), #type)
 W_CHECK(struct w_record, 56);
-W_CHECK(struct w_trial, 128);
+W_CHECK(struct w_trial, 120);
+W_CHECK(struct w_orders, 8);
 W_CHECK(struct w_settings, 16);
 W_CHECK(struct w_member, 24);
 W_CHECK(struct w_writer, 64);
