@@ -136,11 +136,20 @@ struct signal_struct {
 	int group_exit_code;
 };
 
+#if defined(__TARGET_ARCH_x86)
+struct thread_info {
+	__u32 status;
+};
+#endif
+
 struct css_set {
 	struct cgroup *dfl_cgrp;
 };
 
 struct task_struct {
+#if defined(__TARGET_ARCH_x86)
+	struct thread_info thread_info;
+#endif
 	void *stack;
 	__u32 pid;
 	__u32 tgid;
@@ -167,10 +176,20 @@ struct sock_common {
 	unsigned short skc_family;
 };
 
+struct sock_cgroup_data {
+	struct cgroup *cgroup;
+};
+
 struct sock {
 	struct sock_common __sk_common;
 	__u16 sk_type;
 	struct pid *sk_peer_pid;
+	struct sock_cgroup_data sk_cgrp_data;
+};
+
+struct unix_sock {
+	struct sock sk;
+	struct sock *peer;
 };
 
 struct socket {
@@ -188,6 +207,11 @@ struct user_msghdr {
 	void *msg_control;
 	unsigned long msg_controllen;
 	unsigned int msg_flags;
+};
+
+struct user_mmsghdr {
+	struct user_msghdr header;
+	unsigned int length;
 };
 
 struct cmsghdr {

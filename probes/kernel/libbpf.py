@@ -233,9 +233,9 @@ class BpfMap:
             )
             if failed and ctypes.get_errno() != errno.ENOENT:
                 raise _failed("reading a map")
+            raw_keys, raw_values, step = keys.raw, values.raw, self._value_bytes
             for i in range(count.value):
-                key = keys.raw[i * key_bytes : (i + 1) * key_bytes]
-                found.append((key, values.raw[i * self._value_bytes : (i + 1) * self._value_bytes]))
+                found.append((raw_keys[i * key_bytes : (i + 1) * key_bytes], raw_values[i * step : (i + 1) * step]))
             begin.value = end.value
             first = ctypes.byref(begin)
         return found
