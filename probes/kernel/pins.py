@@ -9,7 +9,6 @@ Laws:
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import hashlib
 import os
@@ -201,10 +200,9 @@ def _forget_dead(directory: Path, live: set[int]) -> int:
     if not (directory / _READY).exists():
         return 0
     left = 0
-    maps = [
-        libbpf.BpfMap(libbpf.open_pin(directory / name), value_bytes)
-        for name, value_bytes in (("trials", ctypes.sizeof(abi.Trial)), ("rings", 4), ("orders", abi.ORDERS.size))
-    ]
+    # The set may be another version's, which has other maps; the cgroup's id is the key of each, whatever the values.
+    names = ("trials", "orders", "rings")
+    maps = [libbpf.BpfMap(libbpf.open_pin(directory / name), 0) for name in names if (directory / name).exists()]
     try:
         for key in maps[0].keys(8):
             if int.from_bytes(key, "little") in live:
