@@ -33,7 +33,9 @@ static long climb_step(__u32 i, void *data)
 	struct climb *c = data;
 	struct dentry *dentry = c->dentry, *parent;
 	struct mount *mount = c->mount, *above;
+	const unsigned char *name;
 	__u32 off = c->off;
+	char first = '/';
 	long n;
 
 	if (dentry == c->root && mount == c->root_mount)
@@ -49,17 +51,22 @@ static long climb_step(__u32 i, void *data)
 		return 0;
 	}
 	parent = BPF_CORE_READ(dentry, d_parent);
-	if (parent == dentry) {
-		c->flags |= W_F_UNREACHABLE;
-		return 1;
-	}
+	name = BPF_CORE_READ(dentry, d_name.name);
 	if (off - c->start > W_PATH_MAX || off > TEXT_MAX - NAME_MAX_Z) {
 		c->flags |= W_F_TRUNCATED;
 		return 1;
 	}
-	n = bpf_probe_read_kernel_str(c->text + off, NAME_MAX_Z, BPF_CORE_READ(dentry, d_name.name));
+	n = bpf_probe_read_kernel_str(c->text + off, NAME_MAX_Z, name);
 	if (n <= 0) {
 		c->flags |= W_F_TRUNCATED;
+		return 1;
+	}
+	/* The top of a tree that is mounted nowhere: a memory file has a name even so, others are called "/". */
+	if (parent == dentry) {
+		c->flags |= W_F_UNREACHABLE;
+		bpf_probe_read_kernel(&first, 1, name);
+		if (first != '/')
+			c->off = off + n;
 		return 1;
 	}
 	c->off = off + n;
