@@ -405,3 +405,10 @@ def test_signals_are_for_a_living_cmd_only(lab: BoxLab) -> None:
         assert box.signal(signal.SIGTERM)
         assert box.wait()
         assert not box.signal(signal.SIGTERM)
+
+
+def test_threads_and_processes_can_be_made(lab: BoxLab) -> None:
+    """The filter of clone flags names namespaces only: a thread is no namespace."""
+    source = "import threading; t = threading.Thread(target=print, args=('made',)); t.start(); t.join()"
+    outcome = lab.run(*python(source))
+    assert outcome.out == b"made\n"
