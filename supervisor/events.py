@@ -320,6 +320,10 @@ class EventsLost(Event, frozen=True, kw_only=True):
     last_ns: int
 
 
+LEFT_MAX = 1000
+"""How many paths that were not applied are named in one event."""
+
+
 # -- the supervisor ------------------------------------------------------------------------------------------------
 
 
@@ -397,12 +401,28 @@ class TrialEmptied(Event, frozen=True, kw_only=True):
     pids_left: int
 
 
+class TrialCounted(Event, frozen=True, kw_only=True):
+    """The witness's counters when the trial was over. They count beside the events, so that each can check the other.
+
+    ``egress_packets`` and ``egress_bytes`` left for other than loopback addresses: refused traffic never comes so far.
+    """
+
+    egress_packets: int
+    egress_bytes: int
+
+
 class StageCommitted(Event, frozen=True, kw_only=True):
-    """Staged writes were applied to the host (or left: ``state`` is ``applied``, ``kept`` or ``failed``)."""
+    """Staged writes were applied to the host (or left: ``state`` is ``applied``, ``kept`` or ``failed``).
+
+    ``left_out`` are paths below the workspace that the policy does not let be written; ``conflicts`` are those that the
+    host stood against. Both are cut at `LEFT_MAX`.
+    """
 
     state: str
     entries: int
     error: str | None = None
+    left_out: tuple[bytes, ...] = ()
+    conflicts: tuple[bytes, ...] = ()
 
 
 class TrialSealed(Event, frozen=True, kw_only=True):

@@ -24,10 +24,10 @@ def commit_staged(run: RunDir) -> str:
     """
     manifest = _manifest(run)
     with Stage(run, manifest.workspace) as stage:
-        state, entries, error = apply_stage(stage, manifest.policy.files.write)
-    if state != APPLIED:
-        raise UsageError(f"the stage was not applied: {error}", place=run.id)
-    return f"{run.id}: {entries} entries applied to {manifest.workspace.decode(errors='replace')}"
+        applied = apply_stage(stage, manifest.policy.files.write)
+    if applied.state != APPLIED:
+        raise UsageError(f"the stage was not applied: {applied.error}", place=run.id)
+    return f"{run.id}: {applied.entries} entries applied to {manifest.workspace.decode(errors='replace')}"
 
 
 def discard_staged(run: RunDir) -> str:
