@@ -57,7 +57,9 @@ def _counts(completion: Completion) -> str:
     effects, log = completion.effects, completion.log
     changed = sum(1 for file in effects.files if file.history and not file.private and file.reachable)
     stage = completion.stage
-    applied = f" ({count(stage.changes, 'change')} applied)" if stage is not None and stage.state == "applied" else ""
+    applied = (
+        f" ({count(stage.changes, 'change')} applied)" if stage and stage.state == "applied" and stage.changes else ""
+    )
     parts = [
         count(len(effects.processes), "process", "processes"),
         count(changed, "changed file") + applied,

@@ -212,12 +212,13 @@ def _own_file(file: FileSeen) -> Line:
 def _file(file: FileSeen) -> Line:
     told = ", ".join(dict.fromkeys(file.history))
     what = (file.net or f"{told} (not compared with before)") if file.history else failed_words(file)
+    came_and_went = bool(file.restored and file.history[0] == "created" and file.history[-1] in {"deleted", "renamed"})
     moved = {True: f", to {safe(file.renamed_to or '')}", False: f", from {safe(file.renamed_from or '')}"}
     away = file.renamed_to is not None and (file.net == "renamed" and file.after is None)
     return line(
-        f"  {what}: {shorten(safe(path_of(file)), WIDTH) or '(no name)'}",
+        f"  {'came and went' if came_and_went else what}: {shorten(safe(path_of(file)), WIDTH) or '(no name)'}",
         moved[away] if file.net == "renamed" and (file.renamed_to or file.renamed_from) else "",
-        ", changed and put back" if file.restored else "",
+        ", changed and put back" if file.restored and not came_and_went else "",
         "" if file.allowed else Span(", not allowed", Tone.BAD),
         cited(file.events),
     )

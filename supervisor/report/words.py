@@ -42,7 +42,8 @@ def name_of(process: ProcessSeen) -> str:
 
 def process_of(process: ProcessSeen) -> str:
     """Name a process as the reasons do, with the id that ``supervise why`` takes."""
-    return f"{shorten(name_of(process) or 'a process', WIDTH)} (pid {process.pid}, {process.id})"
+    name = name_of(process) or ("CMD's process" if process.parent is None else "a process")
+    return f"{shorten(name, WIDTH)} (pid {process.pid}, {process.id})"
 
 
 def path_of(file: FileSeen) -> str | bytes:
@@ -84,7 +85,7 @@ def stage_words(completion: Completion) -> tuple[str, str | None]:
     match stage.state:
         case "direct":
             return f"written in place ({changes})", None
-        case "kept" if not stage.changes:
+        case "kept" | "applied" if not stage.changes and not stage.left_out:
             return "nothing was changed", None
         case "kept":
             todo = f"`supervise commit {completion.run}` applies them, `supervise discard {completion.run}` drops them"
@@ -92,11 +93,12 @@ def stage_words(completion: Completion) -> tuple[str, str | None]:
         case "applied":
             return f"{changes} applied{_left_out(stage)}", None
         case _:
-            return f"not all of {changes} applied: {harmless(stage.why or 'no reason is known')}{_left_out(stage)}", (
-                _after_conflict(completion.run)
-                if stage.conflicts
-                else f"`supervise commit {completion.run}` goes on with it"
+            part = (
+                f"{changes} not applied" if len(stage.conflicts) >= stage.changes else f"not all of {changes} applied"
             )
+            goes_on = f"`supervise commit {completion.run}` goes on with it"
+            todo = _after_conflict(completion.run) if stage.conflicts else goes_on
+            return f"{part}: {harmless(stage.why or 'no reason is known')}{_left_out(stage)}", todo
 
 
 def _left_out(stage: StageSeen) -> str:

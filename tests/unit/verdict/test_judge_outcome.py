@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from transcript import WITHIN, WORK, Transcript, ordinary, policy_for, state, straggler
 
-from policies.types import Claim, Commit, FilesPolicy, Policy
+from policies.types import Claim, Commit, FilesMode, FilesPolicy, Policy
 from supervisor import events as ev
 from supervisor.evidence.facts import Observed
 from supervisor.verdict.argue import argue
@@ -130,7 +130,21 @@ def test_separation_says_what_would_make_it_good() -> None:
     """Committed changes cost counting, not the label, and there is an option."""
     (reason,) = judged(ordinary()).separation.reasons
     assert "--commit never" in reason.text
-    assert "not about its own label" in reason.text
+    assert "not about this one's label" in reason.text
+
+
+def test_in_place_writes_are_told_what_else_to_do() -> None:
+    """Nothing is committed there: what would help is a stage."""
+    direct = replace(policy_for(), files=FilesPolicy(mode=FilesMode.DIRECT))
+    assert any(
+        "staged and with `--commit never`" in reason.text for reason in judged(ordinary(), direct).separation.reasons
+    )
+
+
+def test_what_the_host_stood_against_does_not_stay() -> None:
+    """It never reached the workspace, so no other run meets it."""
+    answer = judged(committed("failed", error="changed on the host meanwhile: out", conflicts=(b"out",)))
+    assert not [effect for effect in answer.open_effects if effect.route == "file"]
 
 
 def test_open_effects_say_what_follows_for_the_claim() -> None:
