@@ -83,8 +83,9 @@ class Signer:
             return
         self._end_thread()
         self._sign_running()
+        end_s = time.monotonic() + _STOP_S
         for place in self._places:
-            place.flush(_STOP_S)
+            place.flush(end_s - time.monotonic())
         self._tell_missed(final=True)
 
     def sign_seal(self, whole: Checkpoint) -> tuple[Missed, ...]:
