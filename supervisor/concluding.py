@@ -30,6 +30,7 @@ from supervisor.verdict.completion import Completion, LogFigures, to_json
 from supervisor.verdict.judge import judge
 
 _NOTHING_STAGED = "none"
+APPLIED = "applied"
 
 
 def conclude(trial: Trial, stage: Stage) -> Outcome:
@@ -42,6 +43,8 @@ def conclude(trial: Trial, stage: Stage) -> Outcome:
     raw = to_json(completion)
     write_whole(trial.prepared.run.completion, raw)
     _seal(trial, completion, raw, stage)
+    if facts.timeline.commit_state == APPLIED:
+        stage.discard()  # what was applied is on the host, and its digest is in the seal
     return Outcome(run=trial.prepared.run.id, directory=trial.prepared.run.path, completion=completion)
 
 
@@ -82,7 +85,7 @@ def apply_stage(stage: Stage, write: tuple[str, ...] | None) -> tuple[str, int, 
     if result.conflicts:
         paths = ", ".join(os.fsdecode(left.path) for left in result.conflicts[:5])
         return "failed", result.entries, f"changed on the host meanwhile: {paths}"
-    return "applied", result.entries, None
+    return APPLIED, result.entries, None
 
 
 def _is_final(trial: Trial, facts: Facts) -> bool:

@@ -21,11 +21,13 @@ from supervisor.events import (
     TrialEmptied,
     TrialEndpoint,
     TrialFrozen,
+    TrialIsolated,
     TrialKilled,
     TrialSettled,
     TrialSnapshotted,
     TrialThawed,
 )
+from supervisor.launch.isolate import isolate
 from supervisor.launch.stage import Stage
 from supervisor.launch.terminal import stop_ourselves
 from supervisor.request import Phase
@@ -35,6 +37,7 @@ from supervisor.trial import Trial, wait_until_empty
 _KILL_AFTER_S = 2.0
 _TELL_EVERY_S = 0.25
 _BOUNDARY = "boundary"
+_GOING_ON = frozenset({AtEndpoint.FOLLOW, AtEndpoint.ISOLATE})
 _TERMINAL = "terminal"
 
 
@@ -135,8 +138,10 @@ def follow(trial: Trial, stage: Stage, signals: Signals) -> None:
     _record_endpoint(trial, ended=ended, alive=alive)
     if alive:
         _capture(trial, stage, thaw=stop.at_endpoint is AtEndpoint.FOLLOW)
+    if alive and stop.at_endpoint is AtEndpoint.ISOLATE:
+        _isolate(trial)
     watch.settling = True
-    if not ended and stop.role is LimitRole.TASK and stop.at_endpoint is AtEndpoint.FOLLOW:
+    if not ended and stop.role is LimitRole.TASK and stop.at_endpoint in _GOING_ON:
         _end_command(watch)
     _settle(watch, stage, stop, endpoint_ns)
     _finish(watch)
@@ -168,6 +173,14 @@ def _capture(trial: Trial, stage: Stage, *, thaw: bool) -> None:
         trial.brake.release(_BOUNDARY)
 
 
+def _isolate(trial: Trial) -> None:
+    """Take the workspace away from what lives, while it is frozen; then let it go on."""
+    done = isolate(trial.box.init_pid, trial.box.view.workspace)
+    trial.record(TrialIsolated, error=done.error)
+    trial.record(TrialThawed)
+    trial.brake.release(_BOUNDARY)
+
+
 def _end_command(watch: Watch) -> None:
     """End a CMD whose limit is part of the task: TERM to its group, KILL two seconds later."""
     box = watch.trial.box
@@ -184,7 +197,7 @@ def _settle(watch: Watch, stage: Stage, stop: StopRule, endpoint_ns: int) -> Non
     settle_s = stop.settle_s
     period = trial.prepared.request.policy.claim.period
     within_s = period.within_s if period.kind is PeriodKind.WITHIN else None
-    if stop.at_endpoint is AtEndpoint.FOLLOW and trial.box.members():
+    if stop.at_endpoint in _GOING_ON and trial.box.members():
         launcher = os.pidfd_open(trial.box.launcher_pid)
         last_s = max(settle_s, within_s or 0.0)
         try:

@@ -86,6 +86,8 @@ def prepare(request: RunRequest) -> Prepared:
     stdio = _stdio(to_stderr=request.json)
     terminal = Terminal.find(stdio)
     rows, columns = terminal.size if terminal else (24, 80)
+    cache = home.path / "cache"
+    cache.mkdir(mode=0o700, exist_ok=True)
     spec = BoxSpec(
         argv=request.argv,
         environ=tuple((os.fsencode(name), os.fsencode(value)) for name, value in environ.items()),
@@ -101,7 +103,7 @@ def prepare(request: RunRequest) -> Prepared:
         foreground=terminal is not None and terminal.eager,
         rows=rows,
         columns=columns,
-        cache=home.path,
+        cache=cache,
     )
     return Prepared(
         request=request,

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from policies.types import Policy
+from supervisor.report.live import Phase, Progress
 
 if TYPE_CHECKING:  # msgspec costs 30 ms, which the parsing of arguments does not need
     from supervisor.launch.state import Home
     from supervisor.verdict.completion import Completion
+
+__all__ = ["Outcome", "Phase", "Progress", "Requirement", "RunRequest", "ignore_progress"]
 
 
 class Requirement(StrEnum):
@@ -21,38 +24,6 @@ class Requirement(StrEnum):
     FINAL = "final"
     SEPARATE = "separate"
     CLEAN = "clean"
-
-
-class Phase(StrEnum):
-    """Where a trial stands."""
-
-    HELD = "held"
-    RELEASED = "released"
-    ENDPOINT = "endpoint"
-    SETTLING = "settling"
-    SETTLED = "settled"
-    JUDGING = "judging"
-    SEALED = "sealed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How far a trial is, told at each change of phase and several times a second while it settles.
-
-    Attributes:
-        run: id.
-        elapsed_s: since the release; 0 before it.
-        processes: of the trial, alive now.
-        events: in the log so far.
-        deadline_s: when settling ends, on the scale of ``elapsed_s``, or None.
-    """
-
-    run: str
-    phase: Phase
-    elapsed_s: float = 0.0
-    processes: int = 0
-    events: int = 0
-    deadline_s: float | None = None
 
 
 def ignore_progress(progress: Progress) -> None:

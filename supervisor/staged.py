@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 
 from policies.types import FilesMode
-from supervisor.concluding import apply_stage
+from supervisor.concluding import APPLIED, apply_stage
 from supervisor.errors import UsageError
 from supervisor.launch.stage import Stage
 from supervisor.launch.state import RunDir
@@ -25,7 +25,7 @@ def commit_staged(run: RunDir) -> str:
     manifest = _manifest(run)
     with Stage(run, manifest.workspace) as stage:
         state, entries, error = apply_stage(stage, manifest.policy.files.write)
-    if state != "applied":
+    if state != APPLIED:
         raise UsageError(f"the stage was not applied: {error}", place=run.id)
     return f"{run.id}: {entries} entries applied to {manifest.workspace.decode(errors='replace')}"
 

@@ -20,7 +20,15 @@ from supervisor.evidence.flows import FlowFold
 from supervisor.evidence.histories import Draft, Historian
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast, ProcessFold
-from supervisor.evidence.reconcile import BATCH, Explained, check_changed, check_history, overflow_gap
+from supervisor.evidence.reconcile import (
+    BATCH,
+    Explained,
+    Found,
+    check_changed,
+    check_history,
+    overflow_gap,
+    without_symlinks,
+)
 from supervisor.evidence.timeline import TimelineFold
 from supervisor.evidence.tree import Tree
 
@@ -152,27 +160,29 @@ def _collect_files(
 ) -> tuple[tuple[FileHistory, ...], tuple[Gap, ...]]:
     """Write every history and check it against the disk, a batch at a time; then what changed without a history."""
     tree = Tree(fold, cast)
-    historian = Historian(fold, tree, line.endpoint_ns, _Lives(processes, line).last_exit_ns)
+    historian = Historian(fold, tree, line, _Lives(processes, line).last_exit_ns)
     explained = Explained(tree.boxed_paths())
     histories: list[FileHistory] = []
-    gaps: list[Gap] = []
+    found: list[Found] = []
     for path, draft in _write_histories(fold, tree, places, historian, observe):
         histories.append(draft.history)
         explained.add(path, draft)
         gap = check_history(draft)
-        gaps += [gap] if gap else []
-    gaps += [*check_changed(changed(), explained, tree, places, observe), *overflow_gap(tree)]
-    return tuple(sorted(histories, key=lambda history: history.path)), tuple(gaps)
+        found += [(path, gap)] if gap else []
+    found += check_changed(changed(), explained, tree, places, observe)
+    gaps = (*without_symlinks(found, explained, places, observe), *overflow_gap(tree))
+    return tuple(histories), gaps
 
 
 def _write_histories(
     fold: FileFold, tree: Tree, places: Places, historian: Historian, observe: Observe
 ) -> Iterator[tuple[bytes, Draft]]:
-    ids = [path for path in sorted(tree.by_path) if path in tree.present or not fold.nameless(path)]
+    known = sorted(tree.by_path, key=fold.paths.__getitem__)
+    ids = [path for path in known if path in tree.present or not fold.nameless(path)]
     for start in range(0, len(ids), BATCH):
         batch = [(path, fold.paths[path], places.locate(fold.paths[path])) for path in ids[start : start + BATCH]]
         origins = {path: fold.paths[tree.origin[path]] for path, _, _ in batch if tree.origin.get(path, -1) >= 0}
-        seen = {name for path, name, place in batch if place.observable and not fold.given(path)}
+        seen = {name for _, name, place in batch if place.observable}
         states = observe(sorted(seen.union(origins.values()))) if seen or origins else {}
         for path, name, place in batch:
             observed = states.get(name) if name in seen else None

@@ -5,7 +5,7 @@ The laws:
 1. Opening for writing without effect is no change. An open that created is ``created``; one that truncated a file
    which had content is ``modified``.
 2. Totals belong to the write that they count again: they move its last time and add no change.
-3. What was written through a descriptor that nobody of the trial opened was given to it (descriptors 0-2).
+3. A file that is not below the trial's root was given to it; it is never the path that is spelled the same.
 4. Pipes, sockets and devices hold no content of the file system: writing into them changes no file.
 
 The table is kept in columns of machine integers (about 45 bytes a change), because a trial can make a million changes.
@@ -32,8 +32,10 @@ from supervisor.events import (
     Kind,
     ProcessKey,
 )
+from supervisor.evidence.places import UNREACHABLE
 
 _O_TMPFILE = 0o20000000
+_POSITIVE = (1 << 63) - 1
 _NO_CONTENT = frozenset({Kind.FIFO, Kind.SOCKET, Kind.DEVICE})
 
 
@@ -67,12 +69,12 @@ def code_set(*codes: Code) -> int:
 
 
 class Rows:
-    """The table. A row's number is its place; `at` is when it (last) happened, `told` when the event was made."""
+    """The table: a row's number is its place, ``at`` is when it (last) happened, ``file`` digests device and inode."""
 
     def __init__(self) -> None:
         """Begin with no row."""
         self.path, self.process, self.other = array("i"), array("i"), array("i")
-        self.at, self.told, self.number = array("q"), array("q"), array("q")
+        self.at, self.number, self.file = array("q"), array("q"), array("q")
         self.code, self.mark, self.error = array("b"), array("b"), array("h")
 
     def __len__(self) -> int:
@@ -96,10 +98,6 @@ class FileFold:
         self.processes: list[ProcessKey | None] = []
         self._path_ids: dict[bytes, int] = {}
         self._process_ids: dict[ProcessKey | None, int] = {}
-        self._opened: set[int] = set()
-        self._opened_paths: set[int] = set()
-        self._written: dict[int, set[int]] = {}
-        self._sources: dict[int, set[int]] = {}
         self._nameless: set[int] = set()
 
     def handlers(self) -> dict[type[Event], Callable[[Event], object]]:
@@ -124,15 +122,12 @@ class FileFold:
             self.paths.append(path)
         return known
 
-    def given(self, path: int) -> bool:
-        """Tell whether a path was written through a descriptor only that the trial did not open itself (law 3)."""
-        inodes = self._written.get(path)
-        return inodes is not None and path not in self._opened_paths and inodes.isdisjoint(self._opened)
-
     def nameless(self, path: int) -> bool:
-        """Tell whether all that was written at, or linked from, a path is a temporary file without a name."""
-        inodes = self._written.get(path, set()) | self._sources.get(path, set())
-        return bool(inodes) and inodes <= self._nameless and path not in self._opened_paths
+        """Tell whether a path stands for a temporary file that was opened without a name."""
+        return path in self._nameless
+
+    def _place(self, event: FileEvent) -> int:
+        return self.path_id(event.path if event.reachable else UNREACHABLE + event.path)
 
     def _process_id(self, process: ProcessKey | None) -> int:
         known = self._process_ids.get(process)
@@ -147,7 +142,7 @@ class FileFold:
         rows.process.append(self._process_id(event.process))
         rows.other.append(other)
         rows.at.append(at_ns or event.time_ns)
-        rows.told.append(event.time_ns)
+        rows.file.append((event.device << 40 ^ event.inode) & _POSITIVE)
         rows.number.append(event.n)
         rows.code.append(code)
         rows.mark.append(mark | VERIFIED if event.verified else mark)
@@ -157,17 +152,12 @@ class FileFold:
         if not isinstance(event, FileOpened) or not event.writes or event.what in _NO_CONTENT:
             return
         if event.error is not None:
-            self._add(event, self.path_id(event.path), Code.CREATED if event.created else Code.MODIFIED)
+            self._add(event, self._place(event), Code.CREATED if event.created else Code.MODIFIED)
             return
+        path = self._place(event)
         if event.flags & _O_TMPFILE:
-            if event.inode:
-                self._nameless.add(_inode(event))
-            return
-        path = self.path_id(event.path)
-        self._opened_paths.add(path)
-        if event.inode:
-            self._opened.add(_inode(event))
-        if event.created:
+            self._nameless.add(path)
+        elif event.created:
             self._add(event, path, Code.CREATED)
         elif event.truncates:
             self._add(event, path, Code.EMPTIED)
@@ -175,14 +165,11 @@ class FileFold:
     def _wrote(self, event: Event) -> None:
         if not isinstance(event, FileWritten) or event.what in _NO_CONTENT:
             return
-        path = self.path_id(event.path)
-        # Nearly every write is to a path that was opened; only for the others does the inode matter.
-        if path not in self._opened_paths:
-            self._written.setdefault(path, set()).add(_inode(event))
         if event.totals:
-            self._add(event, path, Code.TOTALS, at_ns=event.last_ns)
+            # Totals carry no path: `Tree` finds the write that they count again.
+            self._add(event, self._place(event) if event.path else -1, Code.TOTALS, at_ns=event.last_ns)
         else:
-            self._add(event, path, Code.MODIFIED)
+            self._add(event, self._place(event), Code.MODIFIED)
 
     def _made(self, event: Event) -> None:
         if isinstance(event, FileCreated):
@@ -210,26 +197,18 @@ class FileFold:
             return
         # A second name lets its writer change the first one: that is a change of the first one too.
         old = self.path_id(event.path)
-        if old not in self._opened_paths:
-            self._sources.setdefault(old, set()).add(_inode(event))
         self._add(event, old, Code.LINKED_FROM, other=new)
         self._add(event, new, Code.LINKED_HERE, other=old)
 
     def _truncated(self, event: Event) -> None:
         if isinstance(event, FileTruncated):
-            self._opened_paths.add(self.path_id(event.path))
-            self._add(event, self.path_id(event.path), Code.MODIFIED)
+            self._add(event, self._place(event), Code.MODIFIED)
 
     def _mapped(self, event: Event) -> None:
         if isinstance(event, FileMapped):
-            self._add(event, self.path_id(event.path), Code.MAPPED)
+            self._add(event, self._place(event), Code.MAPPED)
 
     def _changed(self, event: Event) -> None:
         if isinstance(event, FileChanged):
             code = Code.TIMES if event.attribute == "times" else Code.ATTRIBUTES
-            self._add(event, self.path_id(event.path), code)
-
-
-def _inode(event: FileEvent) -> int:
-    """Give device and inode as one number."""
-    return event.device << 64 | event.inode
+            self._add(event, self._place(event), code)

@@ -10,12 +10,13 @@ The laws:
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from supervisor.events import Kind, ProcessKey
 from supervisor.evidence.bounded import bounded
-from supervisor.evidence.facts import Change, ChangeKind, FileHistory, FileState, Observed
+from supervisor.evidence.facts import Change, ChangeKind, FileHistory, FileState, Observed, Timeline
 from supervisor.evidence.files import DIRECTORY, VERIFIED, Code, FileFold, code_set
 from supervisor.evidence.places import Place
 from supervisor.evidence.tree import Tree
@@ -66,15 +67,15 @@ class Historian:
     Args:
         fold: the changes.
         tree: which rows belong to which path.
-        endpoint_ns: of the trial, None when it has none.
+        line: for the endpoint, and the boundaries at which the witness begins to count anew.
         mapped_until: until when a process, or one that inherited its mappings, could store into a mapping.
     """
 
     def __init__(
-        self, fold: FileFold, tree: Tree, endpoint_ns: int | None, mapped_until: Callable[[ProcessKey | None], int]
+        self, fold: FileFold, tree: Tree, line: Timeline, mapped_until: Callable[[ProcessKey | None], int]
     ) -> None:
         """Keep what every history needs."""
-        self._fold, self._tree, self._endpoint_ns = fold, tree, endpoint_ns
+        self._fold, self._tree, self._endpoint_ns, self._boundaries = fold, tree, line.endpoint_ns, line.boundaries_ns
         self._mapped_until = mapped_until
 
     def write(self, path: int, place: Place, observed: Observed | None, origin: Observed | None) -> Draft | None:
@@ -114,7 +115,7 @@ class Historian:
     ) -> FileHistory:
         changes, attempts, ends = parts
         net, codes = end
-        rows, given = self._fold.rows, self._fold.given(path)
+        rows = self._fold.rows
         kept = [self._change(row, ends) for row in bounded(changes)]
         tried = [self._change(row, ends) for row in bounded(attempts)]
         writers = {process: None for row in changes if (process := self._fold.processes[rows.process[row]])}
@@ -129,14 +130,14 @@ class Historian:
             net=net,
             restored=_restored(net, codes),
             in_workspace=place.in_workspace,
-            in_scope=place.in_scope and not given,
-            allowed=place.allowed or given or (place.parent_allowed and self._makes_parents(changes)),
+            in_scope=place.in_scope,
+            allowed=place.allowed or (place.parent_allowed and self._makes_parents(changes)),
             private=place.private,
             events=tuple(numbers),
             changes_total=len(changes),
             attempts_total=len(attempts),
             written_after=self._written_after(path, codes),
-            reachable=not given,
+            reachable=place.reachable,
         )
 
     def _sort(self, path: int, observed: Observed | None) -> tuple[list[int], list[int], dict[int, int]]:
@@ -182,28 +183,35 @@ class Historian:
         return self._tree.origin.get(path, -1) not in {-1, path} and origin is not None and origin.before is not None
 
     def _written_after(self, path: int, codes: int) -> tuple[tuple[int, int], ...]:
-        """Give the spans after the endpoint in which the path was, or may have been, changed.
-
-        Totals tell only the last of many writes: between what was told before and that last one, any moment may have
-        been written.
-        """
+        """Give the spans after the endpoint in which the path was, or may have been, changed."""
         rows, spans = self._fold.rows, []
         last = self._tree.by_path[path][-1]
         if self._endpoint_ns is None or (rows.at[last] <= self._endpoint_ns and not codes & _MAPPED):
             return ()
-        told: dict[int, int] = {}
-        for row in sorted(self._tree.by_path[path], key=self._fold.rows.told.__getitem__):
-            if rows.error[row]:
-                continue
-            at, process, start = rows.at[row], rows.process[row], rows.at[row]
-            if rows.code[row] == Code.TOTALS:
-                start = min(at, told.get(process, at))
+        written: dict[tuple[int, int], list[int]] = {}
+        for row in self._tree.by_path[path]:
+            start = end = rows.at[row]
+            writer = rows.process[row], rows.file[row]
+            if rows.code[row] == Code.MODIFIED:
+                written.setdefault(writer, []).append(start)
+            elif rows.code[row] == Code.TOTALS:
+                start = self._first_counted(written.get(writer, []), end)
             elif rows.code[row] == Code.MAPPED:
-                at = max(at, self._mapped_until(self._fold.processes[process]))
-            told[process] = rows.told[row]
-            if at > self._endpoint_ns:
-                spans.append((max(start, self._endpoint_ns), at))
+                end = max(end, self._mapped_until(self._fold.processes[rows.process[row]]))
+            if end > self._endpoint_ns and not rows.error[row]:
+                spans.append((max(start, self._endpoint_ns), end))
         return _bounded_spans(sorted(spans))
+
+    def _first_counted(self, writes: list[int], last_ns: int) -> int:
+        """Tell since when totals may count: the first write after the last boundary, or that boundary.
+
+        At each boundary of the trial the witness tells first writes anew, so totals never reach back over one. They
+        tell only the last of many writes: any moment since the first may have been one.
+        """
+        place = bisect_left(self._boundaries, last_ns)
+        boundary = self._boundaries[place - 1] if place else 0
+        since = bisect_right(writes, boundary)
+        return min(writes[since] if since < len(writes) else boundary, last_ns)
 
 
 def _bounded_spans(spans: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -14,13 +14,20 @@ from supervisor.evidence.facts import FileState, Gap, Observed, Route
 from supervisor.evidence.files import Code, code_set
 from supervisor.evidence.histories import Draft, same_state
 from supervisor.evidence.places import Places
+from supervisor.evidence.symlinks import Symlinks
 from supervisor.evidence.tree import Tree
 
 RACE_NS = 50_000_000
 """Overlapping calls may be told in the other order: that close together, from two processes, either may be last."""
 
+MOST_GAPS = 500
+"""So many differences are told one by one: beyond that, the log and the disk plainly do not belong together."""
+
 BATCH = 2000
 """How many paths are looked at in one go, so that states are not all in memory twice."""
+
+Found = tuple[bytes, Gap]
+"""A path that does not fit, and its gap."""
 
 Observe = Callable[[Sequence[bytes]], Mapping[bytes, Observed]]
 
@@ -97,6 +104,10 @@ class Explained:
         """Tell whether a path has a history, or is the box's."""
         return path in self._paths
 
+    def paths(self) -> Iterable[bytes]:
+        """Give every path that has a history, or is the box's."""
+        return self._paths
+
     def is_other_name(self, state: Observed) -> bool:
         """Tell whether a path went from and to the same states as one that was written."""
         return state.before is not None and state.after is not None and (state.before, state.after) in self._states
@@ -104,7 +115,7 @@ class Explained:
 
 def check_changed(
     changed: Iterable[bytes], explained: Explained, tree: Tree, places: Places, observe: Observe
-) -> Iterator[Gap]:
+) -> Iterator[Found]:
     """Check every path that changed on disk and has no history.
 
     Args:
@@ -124,7 +135,32 @@ def check_changed(
                 continue
             if not explained.is_other_name(state) and not moves.brought(path, state, observe):
                 text = f"{show(place.shown)}: changed on disk, and no event tells of it"
-                yield _gap("unexplained-change", text, (), in_footprint=place.in_scope)
+                yield path, _gap("unexplained-change", text, (), in_footprint=place.in_scope)
+
+
+def without_symlinks(found: Iterable[Found], explained: Explained, places: Places, observe: Observe) -> Iterator[Gap]:
+    """Leave out differences that a name through a symlink explains.
+
+    Where the real path may not be written, the gap stays: the name that was allowed did not say what would change.
+    """
+    links = Symlinks(observe, explained.paths)
+    rest, told = iter(found), 0
+    for path, gap in rest:
+        allowed = places.locate(path).allowed
+        if not (allowed and (links.crosses(path) or links.explain(path))):
+            yield gap
+            told += 1
+        if told >= MOST_GAPS:
+            break
+    yield from _sum_up([gap for _, gap in rest])
+
+
+def _sum_up(rest: Sequence[Gap]) -> Iterator[Gap]:
+    """Tell of many more differences at once; it costs what each of them costs."""
+    if rest:
+        costs = frozenset(cost for gap in rest for cost in gap.costs)
+        text = f"{len(rest)} more paths do not fit what the events say"
+        yield Gap(route=Route.FILE, rule="unexplained-change", text=text, events=(), costs=costs)
 
 
 class _Moves:

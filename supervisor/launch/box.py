@@ -113,9 +113,16 @@ class Box:
         self.main_socket = None
 
     def signal(self, number: int) -> bool:
-        """Send a signal to CMD's process group; False when it is gone."""
+        """Send a signal to CMD's process group, or to CMD when it has left that; False when it has ended.
+
+        Not after its end: the number of its group could then be somebody else's.
+        """
         try:
-            os.killpg(self.main_pid, number)
+            signal.pidfd_send_signal(self.pidfd, 0)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.main_pid, number)
+                return True
+            signal.pidfd_send_signal(self.pidfd, number)
         except ProcessLookupError:
             return False
         return True

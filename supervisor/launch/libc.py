@@ -36,6 +36,7 @@ NO_FLAGS = MountFlag(0)
 class CloneFlag(IntFlag):
     """``CLONE_*`` of <linux/sched.h>: the namespaces."""
 
+    FS = 0x00000200
     NEWNS = 0x00020000
     NEWCGROUP = 0x02000000
     NEWUTS = 0x04000000
@@ -46,6 +47,10 @@ class CloneFlag(IntFlag):
 
 
 MNT_DETACH = 2
+_MAX_HANDLE = 128
+_AT_FDCWD = -100
+_SYS_MOUNT_SETATTR = 442  # the same on every architecture
+_MOUNT_ATTR_RDONLY = 1
 _SYS_CLONE3 = 435  # the same on every architecture
 _CLONE_INTO_CGROUP = 0x200000000
 _CLONE_ARGS = struct.Struct("11Q")  # flags, pidfd, child_tid, parent_tid, exit_signal, …, cgroup is the last
@@ -67,6 +72,24 @@ def umount2(target: bytes, flags: int = MNT_DETACH) -> None:
     _check(_libc.umount2(target, flags), target)
 
 
+class _MountAttr(ctypes.Structure):
+    """``struct mount_attr`` of <linux/mount.h>."""
+
+    _fields_ = (
+        ("attr_set", ctypes.c_uint64),
+        ("attr_clr", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("userns_fd", ctypes.c_uint64),
+    )
+
+
+def make_readonly(target: bytes) -> None:
+    """mount_setattr(2) MOUNT_ATTR_RDONLY of one mount: EBUSY while anybody can still write through it."""
+    attributes = _MountAttr(attr_set=_MOUNT_ATTR_RDONLY)
+    size = ctypes.c_size_t(ctypes.sizeof(attributes))
+    _check(_libc.syscall(_SYS_MOUNT_SETATTR, _AT_FDCWD, target, 0, ctypes.byref(attributes), size), target)
+
+
 def unshare(flags: CloneFlag) -> None:
     """Move the calling thread into new namespaces."""
     _check(_libc.unshare(int(flags)))
@@ -86,8 +109,10 @@ def fork_into_cgroup(cgroup: int) -> int:
     """Fork, the child being born in the cgroup of a directory descriptor; give 0 in the child.
 
     To move a process into a cgroup afterwards costs a grace period of RCU (10 ms and more); to be born there costs
-    nothing, and no instant of the child's life is outside (clone3(2), CLONE_INTO_CGROUP, since Linux 5.7). This does
-    what `os.fork` does around the call, except that libc's own locks are not taken: see `fork_builder`.
+    nothing, and no instant of the child's life is outside (clone3(2), CLONE_INTO_CGROUP, since Linux 5.7).
+
+    Only for a process with a single Python thread: the child runs a few bytecodes before the interpreter knows of the
+    fork, and a waiting thread's request for the lock would make it wait for that thread, which it does not have.
     """
     arguments = _CLONE_ARGS.pack(_CLONE_INTO_CGROUP, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, cgroup)
     _python.PyOS_BeforeFork()
@@ -100,3 +125,22 @@ def fork_into_cgroup(cgroup: int) -> int:
     if pid < 0:
         raise OSError(number, os.strerror(number))
     return pid
+
+
+class _FileHandle(ctypes.Structure):
+    """``struct file_handle`` of name_to_handle_at(2)."""
+
+    _fields_ = (
+        ("handle_bytes", ctypes.c_uint),
+        ("handle_type", ctypes.c_int),
+        ("f_handle", ctypes.c_ubyte * _MAX_HANDLE),
+    )
+
+
+def name_to_handle_at(directory: int, name: bytes) -> tuple[int, bytes] | None:
+    """Give type and bytes of the handle of an entry (name_to_handle_at(2)); None when its file system has none."""
+    handle = _FileHandle(handle_bytes=_MAX_HANDLE)
+    mount_id = ctypes.c_int()
+    if _libc.name_to_handle_at(directory, name, ctypes.byref(handle), ctypes.byref(mount_id), 0):
+        return None
+    return handle.handle_type, bytes(handle.f_handle[: handle.handle_bytes])

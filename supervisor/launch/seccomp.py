@@ -15,7 +15,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING
 from supervisor.launch.libc import CloneFlag
 
 if TYPE_CHECKING:
-    import pyseccomp  # type: ignore[import-untyped]
+    import pyseccomp
 
 REFUSED_NAMES: tuple[str, ...] = (
     # submission of work that no system call of its own announces
@@ -112,7 +111,7 @@ def compile_filter() -> bytes:
     program.add_rule(pyseccomp.ERRNO(errno.ENOSYS), "clone3")
     for rule in CONDITIONAL:
         program.add_rule(refuse, rule.name, _comparison(rule))
-    with tempfile.TemporaryFile() as file:
+    with open(os.memfd_create("filter"), "rb+") as file:  # noqa: PTH123 - a descriptor
         program.export_bpf(file)
         file.seek(0)
         return file.read()

@@ -117,7 +117,7 @@ class View:
     @property
     def layers(self) -> tuple[tuple[bytes, bytes], ...]:
         """Give (path, upper directory) of every overlay, for the state of files that were written outside."""
-        return tuple((step.path, step.upper) for step in self.steps if isinstance(step, MountOverlay))
+        return tuple((step.lower, step.upper) for step in self.steps if isinstance(step, MountOverlay))
 
     def execute(self, note: Note) -> None:
         """Build it, in the mount namespace of the caller.
@@ -156,8 +156,14 @@ def plan_view(spec: ViewSpec, mounts: Sequence[HostMount] | None = None) -> View
     Raises:
         LaunchError: the workspace is no directory, or lies where it cannot be shown.
     """
-    planner = _Planner(spec, read_mounts() if mounts is None else mounts)
-    return planner.plan()
+    try:
+        return _Planner(spec, read_mounts() if mounts is None else mounts).plan()
+    except OSError as err:
+        message = f"the host's mounts cannot be looked at: {err.strerror}"
+        raise LaunchError(message, step="plan view", place=_place(err)) from err
+    except LookupError as err:
+        message = "a path is on no mount that is listed; is this a chroot?"
+        raise LaunchError(message, step="plan view", place=os.fsdecode(err.args[0])) from err
 
 
 class _Planner:

@@ -2,7 +2,40 @@
 
 from __future__ import annotations
 
-from supervisor.request import Phase, Progress
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """Where a trial stands."""
+
+    HELD = "held"
+    RELEASED = "released"
+    ENDPOINT = "endpoint"
+    SETTLING = "settling"
+    SETTLED = "settled"
+    JUDGING = "judging"
+    SEALED = "sealed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a trial is, told at each change of phase and several times a second while it settles.
+
+    Attributes:
+        run: id.
+        elapsed_s: since the release; 0 before it.
+        processes: of the trial, alive now.
+        events: in the log so far.
+        deadline_s: when settling ends, on the scale of ``elapsed_s``, or None.
+    """
+
+    run: str
+    phase: Phase
+    elapsed_s: float = 0.0
+    processes: int = 0
+    events: int = 0
+    deadline_s: float | None = None
 
 
 def live_line(progress: Progress) -> str | None:

@@ -134,8 +134,8 @@ class BoxLab:
             files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
             files[0].write(stdin)
             files[0].seek(0)
-            stdio = tuple(file.fileno() for file in files)
-            with self.hold(self.spec(*argv, view=view, stdio=stdio, **changes)) as box:
+            changes.setdefault("stdio", tuple(file.fileno() for file in files))
+            with self.hold(self.spec(*argv, view=view, **changes)) as box:
                 box.release()
                 wait_end(box)
                 box.kill_members()

@@ -7,6 +7,8 @@ Run as a program inside a private mount namespace::
 mounts the overlay, does the same operations in the merged view and in the plain directory, and writes down both.
 """
 
+# ruff: noqa: PTH101, PTH102, PTH104, PTH108, PTH114, PTH115, PTH118, PTH123, PTH211 - paths are bytes here, which pathlib does not know
+
 from __future__ import annotations
 
 import contextlib
@@ -19,6 +21,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 NAMES = [b"a", b"b", b"c", b"new\nline", b"not-utf8-\xff", b" lead", b"-rf", b"d.md", b"\\x"]
 LONGEST = b"n" * 255
@@ -108,7 +111,8 @@ class Directory:
     def place(self, *, longest: bool = False) -> bytes:
         """Choose a name, in a directory that exists; the longest for files only, since no redirect can name it."""
         return os.path.join(
-            self.dice.choice([self.top, *self.paths(directories=True, files=False)]), self.dice.choice([*NAMES, LONGEST] if longest else NAMES)
+            self.dice.choice([self.top, *self.paths(directories=True, files=False)]),
+            self.dice.choice([*NAMES, LONGEST] if longest else NAMES),
         )
 
     def regular(self) -> bytes:
@@ -118,9 +122,15 @@ class Directory:
             raise OSError(22, "no regular file")
         return path
 
+    def fresh(self, path: bytes) -> BinaryIO:
+        """Open for writing what is a regular file or nothing yet."""
+        if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+            raise OSError(22, "no regular file")
+        return open(path, "wb")
+
     def do_create(self) -> None:
         """Create or overwrite."""
-        with open(self.place(longest=True), "wb") as file:
+        with self.fresh(self.place(longest=True)) as file:
             file.write(self.dice.randbytes(self.dice.choice([0, 3, 5000])))
 
     def do_append(self) -> None:
@@ -138,7 +148,7 @@ class Directory:
 
     def do_sparse(self) -> None:
         """Write far behind the end."""
-        with open(self.place(), "wb") as file:
+        with self.fresh(self.place()) as file:
             file.seek(300_000)
             file.write(b"end")
             file.truncate(400_000)
@@ -248,7 +258,7 @@ def main() -> None:
         if Path(count).is_file():
             logs = [subprocess.run(["bash", "-eu", count], cwd=top, check=False).returncode for top in (merged, plain)]
         else:
-            logs = [Directory(os.fsencode(top), random.Random(seed)).run(int(count)) for top in (merged, plain)]
+            logs = [Directory(os.fsencode(top), random.Random(seed)).run(int(count)) for top in (merged, plain)]  # noqa: S311 - repeatable on purpose
         result = {"done": logs, "merged": describe(os.fsencode(merged)), "plain": describe(os.fsencode(plain))}
     finally:
         subprocess.run(["umount", merged], check=True)

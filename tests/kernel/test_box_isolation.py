@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from box_builder import BoxLab, box_lab, wait_end
+from box_builder import BoxLab, RealCgroup, box_lab, wait_end
 
 from supervisor.errors import LaunchError
+from supervisor.launch.box import hold
 
 pytestmark = pytest.mark.kernel("box")
 
@@ -342,3 +343,66 @@ def test_many_boxes_at_once(lab: BoxLab) -> None:
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         outcomes = list(pool.map(lambda made: [made.run("sh", "-c", "exit 5").code for _ in range(5)], labs))
     assert outcomes == [[5] * 5] * 4
+
+
+def test_what_bubblewrap_says_is_passed_on(lab: BoxLab) -> None:
+    """A failure inside bubblewrap is an error with its own words."""
+    view = lab.view(hostname="h" * 80)
+    with pytest.raises(LaunchError, match="hostname") as caught, lab.hold(lab.spec("true", view=view)):
+        pass
+    assert caught.value.step == "enter bubblewrap"
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_killed_supervisor_leaves_nothing_alive(lab: BoxLab, frozen: bool) -> None:  # noqa: FBT001 - a case
+    """SIGKILL to the supervisor empties the cgroup without anybody's help, even when the trial is frozen."""
+    cgroup = RealCgroup()
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        spec = lab.spec("sh", "-c", "setsid sleep 606 & exec sleep 607")
+        box = hold(spec, cgroup)
+        box.release()
+        while len(box.members()) < 2:
+            time.sleep(0.01)
+        if frozen:
+            box.freeze()
+        os.write(write, b"x")
+        signal.pause()
+    os.read(read, 1)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    os.close(read)
+    os.close(write)
+    for _ in range(200):
+        if not cgroup.pids():
+            break
+        time.sleep(0.01)
+    survivors = cgroup.pids()
+    cgroup.kill()
+    cgroup.thaw()
+    cgroup.remove()
+    assert survivors == ()
+
+
+def test_a_terminal_of_another_user(lab: BoxLab) -> None:
+    """The box's terminal belongs to the run user, who can open it by its name."""
+    lab.base.chmod(0o755)
+    spec = lab.spec("sh", "-c", "echo x > $(tty) && stat -c %u $(tty)", uid=1234, gid=2345, ttys=frozenset({0, 1, 2}))
+    with lab.hold(spec) as box:
+        box.release()
+        wait_end(box)
+        assert box.pty_master is not None
+        assert os.read(box.pty_master, 100).split() == [b"x", b"1234"]
+        assert box.wait()
+
+
+def test_signals_are_for_a_living_cmd_only(lab: BoxLab) -> None:
+    """The whole process group of CMD gets a signal, and nobody once CMD has ended."""
+    with lab.hold(lab.spec("sh", "-c", "sleep 608 & wait")) as box:
+        box.release()
+        while len(box.members()) < 2:
+            time.sleep(0.01)
+        assert box.signal(signal.SIGTERM)
+        assert box.wait()
+        assert not box.signal(signal.SIGTERM)

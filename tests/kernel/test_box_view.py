@@ -269,3 +269,31 @@ def test_a_stage_that_cannot_hold_an_overlay_is_an_error_with_a_hint(lab: BoxLab
     assert caught.value.step == "mount overlay"
     assert "SUPERVISE_HOME" in (caught.value.hint or "")
     assert (caught.value.place or "").startswith("/proc/self")
+
+
+def stacked_overlays(lab: BoxLab, at: Path) -> list[tuple[str, ...]]:
+    """Give commands that mount as deep a stack of overlays as the kernel takes, so that ours cannot go on top."""
+    layers = lab.base / "layers"
+    options = "lowerdir={lower},upperdir={layers}/u{n},workdir={layers}/w{n}"
+    return [
+        ("mkdir", "-p", *(f"{layers}/{name}" for name in ("l0", "m0", "u0", "w0", "u1", "w1")), str(at)),
+        ("mount", "-t", "tmpfs", "none", f"{layers}/l0"),
+        ("touch", f"{layers}/l0/there"),
+        ("mount", "-t", "overlay", "-o", options.format(lower=f"{layers}/l0", layers=layers, n=0), "o", f"{layers}/m0"),
+        ("mount", "-t", "overlay", "-o", options.format(lower=f"{layers}/m0", layers=layers, n=1), "o", str(at)),
+    ]
+
+
+def test_what_cannot_be_part_of_an_overlay_is_shown_read_only(lab: BoxLab) -> None:
+    """A filesystem on which no overlay can be put is visible, and writes to it are refused."""
+    deep = lab.base / "deep"
+    text = in_private_mounts(
+        lab, stacked_overlays(lab, deep), "sh", "-c", f"ls {deep}; touch {deep}/new 2>/dev/null || echo refused"
+    )
+    assert text == "there\nrefused\n"
+
+
+def test_a_workspace_that_cannot_be_part_of_an_overlay_works_in_place_only(lab: BoxLab) -> None:
+    """There the staged mode fails by name before anything runs."""
+    with pytest.raises(AssertionError, match=r"LaunchError: .*overlay .*/work, staged"):
+        in_private_mounts(lab, stacked_overlays(lab, lab.workspace), "touch", "made")

@@ -152,7 +152,7 @@ class Transcript:
     def found(self, name: str | bytes, before: FileState | None, after: FileState | None) -> None:
         """Say what is found on disk at a path, before and after; it is in the stage when the two differ."""
         self.disk[absolute(name)] = Observed(before=before, after=after)
-        if before != after:
+        if before != after and absolute(name) not in self.stage:
             self.stage.append(absolute(name))
 
     # -- answers --

@@ -131,3 +131,10 @@ def test_a_report_has_notes_and_at_most_one_failure() -> None:
     assert failure is not None
     assert (failure.step, failure.place, str(failure)) == ("s", "/p", "/p: m")
     assert read_report(b"") == ((), None)
+
+
+def test_a_path_on_no_listed_mount_is_an_error(tmp_path: Path) -> None:
+    """In a chroot the table does not list the root: that is said, instead of guessing what is where."""
+    with pytest.raises(LaunchError, match="on no mount") as caught:
+        plan_view(view_spec(tmp_path), mounts=())
+    assert caught.value.step == "plan view"
