@@ -122,6 +122,7 @@ def _run(parsed: Parsed) -> int:
     elif not request.quiet:
         _tell(_summary(outcome))
     _tell(_unmet(outcome, request))
+    _tell(_unwitnessed(outcome))
     _send_status(request.status_fd, {"phase": "done", "run": outcome.run, "exit_code": code})
     return code
 
@@ -152,6 +153,7 @@ def _request(parsed: Parsed) -> RunRequest:
         json=options.json,
         status_fd=options.status_fd,
         require=frozenset(Requirement(word) for word in options.require),
+        signing_key=Path(options.key) if options.key else None,
         on_progress=_Teller(quiet=options.quiet, status_fd=options.status_fd),
     )
 
@@ -173,6 +175,7 @@ def _policy_options(parsed: Parsed) -> PolicyOptions:
         limit_role=options.limit_role,
         at_endpoint=options.at_endpoint,
         settle=options.settle,
+        checkpoint_to=tuple(options.checkpoint_to),
     )
 
 
@@ -188,6 +191,11 @@ def _policy(name: str | None, given: PolicyOptions) -> Policy:
 
 
 def _checked(policy: Policy) -> Policy:
+    if policy.log.checkpoint_to:
+        from supervisor.log.places import check_place  # noqa: PLC0415
+
+        for place in policy.log.checkpoint_to:
+            check_place(place, option="--checkpoint-to")
     workspace = policy.files.workspace
     if workspace is not None and not Path(workspace).is_dir():
         message = f"expected a directory, got {workspace!r}"
@@ -239,6 +247,12 @@ def _unmet(outcome: Outcome, request: RunRequest) -> Iterable[str]:
 
     unmet = unmet_requirements(outcome.completion, frozenset(request.require))
     return [f"supervise: --require {word}: not met" for word in unmet]
+
+
+def _unwitnessed(outcome: Outcome) -> Iterable[str]:
+    from supervisor.report.safe import safe  # noqa: PLC0415
+
+    return [f"supervise: {safe(place)} has not got the last checkpoint: {safe(why)}" for place, why in outcome.unwitnessed]
 
 
 def _send_status(descriptor: int | None, record: dict[str, object]) -> None:
@@ -323,21 +337,88 @@ def _events(parsed: Parsed) -> int:
 
 
 def _verify(parsed: Parsed) -> int:
-    home = _home()
-    return max(_verify_one(home, reference) for reference in parsed.options.runs)
+    from supervisor.log.keys import read_public  # noqa: PLC0415
+
+    options, home = parsed.options, _home()
+    key = read_public(Path(options.key)) if options.key else None
+    if options.proof is not None:
+        return _verify_proof(home, options.proof, key, runs=options.runs)
+    if not options.runs:
+        raise UsageError("expected a run, or --proof FILE, got neither", place="verify")
+    return max(_verify_one(home, reference, key, options.checkpoints) for reference in options.runs)
 
 
-def _verify_one(home: Home, reference: str) -> int:
+def _verify_one(home: Home, reference: str, key: str | None, witnessed: str | None) -> int:
     from supervisor.reading import verify_run  # noqa: PLC0415
-    from supervisor.report.safe import safe  # noqa: PLC0415
+    from supervisor.report.verified import verified_line  # noqa: PLC0415
 
     run = home.find(reference)
     try:
-        verified = verify_run(run)
+        verified = verify_run(run, key=key, witnessed=Path(witnessed) if witnessed else None)
     except LogError as err:
-        _tell([f"{safe(run.id)}: {'bad' if err.exit_code == 1 else 'unreadable'}: {safe(str(err))}"])
-        return err.exit_code
-    print(f"{run.id}: good: {verified.frames} frames, {verified.events} events, root {verified.root}")
+        return _bad(run.id, err)
+    print(verified_line(run.id, verified, ours=_is_ours(home, verified.key)))
+    return 0
+
+
+def _bad(name: str, err: LogError) -> int:
+    from supervisor.report.safe import safe  # noqa: PLC0415
+
+    _tell([f"{safe(name)}: {'bad' if err.exit_code == 1 else 'unreadable'}: {safe(str(err))}"])
+    _tell([f"  {safe(err.hint)}"] if err.hint else [])
+    return err.exit_code
+
+
+def _is_ours(home: Home, key: str | None) -> bool:
+    from supervisor.log.keys import KeyStore  # noqa: PLC0415
+
+    return key is not None and KeyStore(home.path).owns(key)
+
+
+def _verify_proof(home: Home, name: str, key: str | None, *, runs: Sequence[str]) -> int:
+    from supervisor.reading import check_proof  # noqa: PLC0415
+
+    if runs:
+        raise UsageError("expected either runs or a proof, got both", place="--proof")
+    try:
+        line, told = check_proof(_read_input(name), home, key=key)
+    except LogError as err:
+        return _bad(name, err)
+    print(told)
+    _write_bytes([line, b"\n"])
+    return 0
+
+
+def _read_input(name: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as err:
+        raise UsageError(f"expected a file, got: {err.strerror}", place=name) from err
+
+
+def _prove(parsed: Parsed) -> int:
+    from supervisor.launch.durable import write_whole  # noqa: PLC0415
+    from supervisor.log.proof import make_proof  # noqa: PLC0415
+
+    options = parsed.options
+    proof = make_proof(_home().find(options.run).path, options.event)
+    if options.output is None:
+        _write_bytes([proof])
+    else:
+        write_whole(Path(options.output), proof, mode=0o644)
+    return 0
+
+
+def _key(parsed: Parsed) -> int:
+    from supervisor.log.keys import KeyStore  # noqa: PLC0415
+
+    store = KeyStore(_home().path)
+    if parsed.options.action == "new":
+        store.new()
+    else:
+        store.current()
+    for key in store.all():
+        print(f"{key.public}  {key.path}{'  signs' if key.current else ''}")
     return 0
 
 
@@ -443,6 +524,8 @@ _COMMANDS: dict[str, Callable[[Parsed], int]] = {
     "why": _why,
     "events": _events,
     "verify": _verify,
+    "prove": _prove,
+    "key": _key,
     "commit": _commit,
     "discard": _discard,
     "policy": _policy_command,

@@ -74,13 +74,22 @@ def check_manifest(run_dir: Path, digest: bytes) -> Bound:
         LogError: it has another one, or is not there.
     """
     path, expected = run_dir / "manifest.json", sha256_text(digest)
-    data = _read_document(path, expected, "frame 0")
+    return parse_manifest(_read_document(path, expected, "frame 0"), place=str(path))
+
+
+def parse_manifest(data: bytes, *, place: str) -> Bound:
+    """Read what the rest of a run must agree with.
+
+    Raises:
+        LogError: it is no manifest.
+    """
     try:
         found = msgspec.json.decode(data, type=_Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as err:
-        raise LogError(f"expected a manifest, got: {err}", place=str(path)) from err
+        raise LogError(f"expected a manifest, got: {err}", place=place) from err
     claim = None if found.claim is None else claim_digest(found.claim)
-    return Bound(manifest=expected, run=found.run, key=found.key, policy=found.policy.digest, claim=claim)
+    manifest = sha256_text(sha256(data).digest())
+    return Bound(manifest=manifest, run=found.run, key=found.key, policy=found.policy.digest, claim=claim)
 
 
 def bind_documents(run_dir: Path, bound: Bound, sealed: TrialSealed) -> None:

@@ -241,7 +241,7 @@ class KeyStore:
         """Make the first key; of two runs that do it at once, one wins and both use its key."""
         name, key = self._make()
         beside = self.path / f".{name}.first"
-        beside.write_text(name + "\n", encoding="ascii")
+        write_whole(beside, name.encode() + b"\n", durable=False)
         try:
             os.link(beside, self._current)
         except FileExistsError:

@@ -108,6 +108,14 @@ class Pathfinder:
         self._size = 0
 
     @classmethod
+    def of_next(cls, state: State) -> Pathfinder:
+        """Begin to look for the proof of the leaf that comes next, in a tree that already has others."""
+        finder = cls(state.size)
+        finder._size, finder._peaks = state.size, list(state.peaks)
+        finder._siblings = dict(zip(_levels(state.size), state.peaks, strict=True))
+        return finder
+
+    @classmethod
     def from_size(cls, size: int) -> Pathfinder:
         """Begin to look for the proof that a later tree extends the one over the first ``size`` leaves, at least 1."""
         return cls(size - 1, level=(size & -size).bit_length() - 1)
