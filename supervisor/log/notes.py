@@ -138,6 +138,8 @@ def read_notes(path: Path) -> Iterator[Note]:
         LogError: what stands there is no note; all notes before it were given.
     """
     number = 0
+    if not path.exists():
+        raise bad_note(0, f"expected signed checkpoints in {path}, got no file")
     with _open(path) as file:
         while lines := [line for line in (file.readline(_MAX_LINE) for _ in range(5)) if line]:
             raw = b"".join(lines)

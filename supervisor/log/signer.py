@@ -14,12 +14,13 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Event as Flag
 from threading import Thread
 
 from supervisor.errors import LogError, SuperviseError
-from supervisor.events import CheckpointMissed, CheckpointSigned, Event, Origin
+from supervisor.events import CheckpointMissed, CheckpointSigned, Origin
 from supervisor.log.chain import Checkpoint
 from supervisor.log.frames import parse_sha256
 from supervisor.log.keys import SigningKey, parse_public
@@ -31,6 +32,10 @@ NAME = "checkpoints"
 EVERY_S = 0.9
 _LAST_S = 3.0
 _STOP_S = 1.0
+
+
+def _boottime_ns() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 class Signer:
@@ -45,6 +50,7 @@ class Signer:
         run_id: str,
         places: Sequence[str] = (),
         every_s: float = EVERY_S,
+        now_ns: Callable[[], int] = _boottime_ns,
     ) -> None:
         """Prepare; nothing is signed and no thread runs yet.
 
@@ -55,6 +61,7 @@ class Signer:
             run_id: gives the origin.
             places: where each checkpoint is sent, see `supervisor.log.places`.
             every_s: seconds between two checkpoints.
+            now_ns: gives CLOCK_BOOTTIME.
         """
         self._log = log
         self._path = log_dir / NAME
@@ -62,7 +69,7 @@ class Signer:
         self._origin, self._run = origin_of(run_id), run_id
         self._names = tuple(places)
         self._places: tuple[SecondPlace, ...] = ()
-        self._every_s = every_s
+        self._every_s, self._now_ns = every_s, now_ns
         self._ending = Flag()
         self._thread = Thread(target=self._loop, name="supervise-signer", daemon=True)
         self._fd = -1
@@ -82,7 +89,7 @@ class Signer:
         if self._ending.is_set():
             return
         self._end_thread()
-        self._sign_running()
+        self.sign()
         end_s = time.monotonic() + _STOP_S
         for place in self._places:
             place.flush(end_s - time.monotonic())
@@ -120,16 +127,21 @@ class Signer:
         while not self._ending.is_set():
             # A full disk is told by whoever writes the log; the next second it is tried again.
             with suppress(SuperviseError):
-                self._sign_running()
+                self.sign()
                 self._tell_missed()
             self._ending.wait(self._every_s)
 
-    def _sign_running(self) -> None:
+    def sign(self) -> None:
+        """Sign the log as it stands, and tell of it in the log. From one thread at a time.
+
+        Raises:
+            LogError: the disk refused the checkpoint, or its event.
+        """
         now = self._log.checkpoint()
         number, before = self.signed, self._size
         note = self._append(now)
         try:
-            self._record(lambda n: CheckpointSigned(**_own(n), number=number, frames=note.size, note=note.digest()))
+            self._log.record(lambda n: self._signed(n, number, note))
         except SuperviseError:
             self._take_back(before)
             raise
@@ -137,13 +149,17 @@ class Signer:
             place.offer(number, note)
 
     def _tell_missed(self, *, final: bool = False) -> None:
-        for place in self._places:
-            missed = place.take_missed(final=final)
-            if missed is not None:
-                self._record(lambda n, missed=missed: CheckpointMissed(**_own(n), **missed._asdict()))  # type: ignore[misc]
+        for missed in [found for place in self._places if (found := place.take_missed(final=final))]:
+            self._log.record(partial(self._told, missed))
 
-    def _record(self, make: Callable[[int], Event]) -> None:
-        self._log.record(make)
+    def _signed(self, n: int, number: int, note: Note) -> CheckpointSigned:
+        own = Origin.SUPERVISOR
+        return CheckpointSigned(
+            n=n, time_ns=self._now_ns(), origin=own, number=number, frames=note.size, note=note.digest()
+        )
+
+    def _told(self, missed: Missed, n: int) -> CheckpointMissed:
+        return CheckpointMissed(n=n, time_ns=self._now_ns(), origin=Origin.SUPERVISOR, **missed._asdict())
 
     def _append(self, log: Checkpoint) -> Note:
         note = sign_note(
@@ -187,8 +203,3 @@ class Signer:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-
-def _own(n: int) -> dict[str, object]:
-    """Give the fields of every event that the signer tells."""
-    return {"n": n, "time_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME), "origin": Origin.SUPERVISOR}

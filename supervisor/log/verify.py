@@ -130,9 +130,10 @@ class _Reading:
             self._suspicion = err
             return
         self._ending.append(frame)
-        self._suspicion = (self.vouching and self.vouching.take(self.chain, event)) or (
-            self.witnessed and self.witnessed.take(self.chain)
+        self._suspicion = (frame.header.type == FrameType.SEAL and _check_seal(self.chain, frame)) or (
+            self.vouching and self.vouching.take(self.chain, event)
         )
+        self._suspicion = self._suspicion or (self.witnessed and self.witnessed.take(self.chain)) or None
 
     def finish(self) -> TrialSealed:
         """Check the end of the log and all that it binds; gives the record before the seal."""
@@ -170,6 +171,13 @@ class _Reading:
         return f"; signed checkpoints vouch for the first {self.vouching.covered} of them"
 
 
+def _check_seal(chain: Chain, seal: Frame) -> LogError | None:
+    expected = chain.seal_payload(seal.header.number)
+    if seal.payload == expected:
+        return None
+    return bad_frame(seal.header.number, f"expected a seal that says {expected!r}, got {seal.payload[:300]!r}")
+
+
 def _check_ending(chain: Chain, ending: deque[Frame], vouched: str) -> TrialSealed:
     # Laws 6 and 7 of `supervisor.log.frames`.
     if not ending or ending[-1].header.type != FrameType.SEAL:
@@ -179,10 +187,6 @@ def _check_ending(chain: Chain, ending: deque[Frame], vouched: str) -> TrialSeal
             "was concluded holds; supervise events still shows what there is"
         )
         raise LogUnsealedError(message, frame=chain.frames, place=f"frame {chain.frames}", hint=hint)
-    seal = ending[-1]
-    expected = chain.seal_payload(seal.header.number)
-    if seal.payload != expected:
-        raise bad_frame(seal.header.number, f"expected a seal that says {expected!r}, got {seal.payload[:300]!r}")
     record = ending[0]
     event = decode_record(record) if record.header.type == FrameType.JSON else None
     if not isinstance(event, TrialSealed):
