@@ -414,7 +414,9 @@ class Pass:
         """Check what a note says about the frames so far."""
         number = self.read - 1
         if note.root != self.tree.root():
-            raise Finding(f"checkpoint {number}", f"signed another log: frames {self.covered} to {note.size - 1} differ")
+            raise Finding(
+                f"checkpoint {number}", f"signed another log: frames {self.covered} to {note.size - 1} differ"
+            )
         self.untold.append((number, note))
         self.good, self.covered = number + 1, note.size
         self.advance()

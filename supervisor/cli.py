@@ -252,7 +252,9 @@ def _unmet(outcome: Outcome, request: RunRequest) -> Iterable[str]:
 def _unwitnessed(outcome: Outcome) -> Iterable[str]:
     from supervisor.report.safe import safe  # noqa: PLC0415
 
-    return [f"supervise: {safe(place)} has not got the last checkpoint: {safe(why)}" for place, why in outcome.unwitnessed]
+    return [
+        f"supervise: {safe(place)} has not got the last checkpoint: {safe(why)}" for place, why in outcome.unwitnessed
+    ]
 
 
 def _send_status(descriptor: int | None, record: dict[str, object]) -> None:

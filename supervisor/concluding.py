@@ -49,7 +49,9 @@ def conclude(trial: Trial, stage: Stage) -> Outcome:
     missed = _seal(trial, completion, raw, stage)
     if facts.timeline.commit_state == APPLIED:
         stage.discard()  # what was applied is on the host, and its digest is in the seal
-    return Outcome(run=trial.prepared.run.id, directory=trial.prepared.run.path, completion=completion, unwitnessed=missed)
+    return Outcome(
+        run=trial.prepared.run.id, directory=trial.prepared.run.path, completion=completion, unwitnessed=missed
+    )
 
 
 def _read(trial: Trial) -> Iterator[Event]:

@@ -168,6 +168,7 @@ def _view(
         workspace=str(workspace),
         mask=request.policy.credentials.mask,
     )
+    masks = (*masks, *([str(key_file)] if key_file else []))
     return ViewSpec(
         workspace=os.fsencode(workspace),
         staged=request.policy.files.mode is FilesMode.STAGED,
@@ -175,7 +176,7 @@ def _view(
         outside=os.fsencode(run.outside),
         box=os.fsencode(run.box),
         state=os.fsencode(home.path),
-        masks=tuple(os.fsencode(path) for path in (*masks, *([key_file] if key_file else []))),
+        masks=tuple(os.fsencode(path) for path in masks),
         uid=user.uid,
         gid=user.gid,
     )

@@ -132,7 +132,9 @@ def _check_completion(data: bytes, bound: Bound, sealed: TrialSealed) -> None:
         raise LogError(message, place="completion.json") from err
     evidence = (sealed.evidence_frames, sealed.evidence_root)
     if (found.log.frames, found.log.root) != evidence:
-        message = f"expected the evidence {evidence} (event {sealed.n} says so), got {(found.log.frames, found.log.root)}"
+        message = (
+            f"expected the evidence {evidence} (event {sealed.n} says so), got {(found.log.frames, found.log.root)}"
+        )
         raise LogError(message, place="completion.json: log")
     if bound.key is None:
         return

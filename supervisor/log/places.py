@@ -1,8 +1,8 @@
 """Second places: where checkpoints are sent as they are made, so that a log cannot be rewritten unnoticed.
 
 Laws:
-    * Nobody waits for a place: each has a thread and a queue of its own. What does not fit, fails or is late was missed;
-      a later checkpoint makes up for it, since it vouches for the same frames.
+    * Nobody waits for a place: each has a thread and a queue of its own. What does not fit, fails or is late was
+      missed; a later checkpoint makes up for it, since it vouches for the same frames.
     * A place gets whole notes, in order: a file by one write at its end, a URL by one POST each.
 """
 
@@ -31,7 +31,7 @@ _MAX_ANSWER_BYTES = 1 << 16
 _OK = range(200, 300)
 
 Deliver = Callable[[bytes], None]
-"""Brings one note to a place; raises OSError (or `http.client.HTTPException`, a subclass of Exception) when it fails."""
+"""Brings one note to a place; raises whatever went wrong."""
 
 
 class Missed(NamedTuple):

@@ -1,8 +1,8 @@
 """The proof of one event: a file that shows, without the log, that the event is in it. Made here and checked here.
 
 Laws of ``supervise-proof/1`` (a JSON object; frames and manifest in base64, hashes in hexadecimal):
-    * ``checkpoint`` is a signed note of the run. ``holds`` and ``begins`` are whole frames with their index and RFC 6962
-      audit path; both lead to the note's root.
+    * ``checkpoint`` is a signed note of the run. ``holds`` and ``begins`` are whole frames with their index and audit
+      path (RFC 6962); both lead to the note's root.
     * ``holds`` has the event ``event`` as its item number ``position``, counted from 0: a kernel slab has its records
       back to back, a JSON record is one item.
     * ``begins`` is frame 0, whose link is the SHA-256 of ``manifest``: so the proof also shows for which command, under
@@ -98,8 +98,10 @@ def make_proof(run_dir: Path, event: int) -> bytes:
             break
     _check_found(found, event, note, chain)
     bound = check_manifest(run_dir, found[0][0].header.link)
-    if bound.key is None or (problem := check_note(note, origin=origin_of(bound.run), public=parse_public(bound.key))):
-        raise LogError(problem if bound.key else "expected a key, got none", place="checkpoint")
+    if bound.key is None:
+        raise LogError("expected a key in the manifest, got none", place="manifest.json")
+    if problem := check_note(note, origin=origin_of(bound.run), public=parse_public(bound.key)):
+        raise LogError(problem, place="checkpoint")
     holds = found[-1][0]
     proof = _Proof(
         schema=SCHEMA,

@@ -162,9 +162,7 @@ class Signer:
         return CheckpointMissed(n=n, time_ns=self._now_ns(), origin=Origin.SUPERVISOR, **missed._asdict())
 
     def _append(self, log: Checkpoint) -> Note:
-        note = sign_note(
-            self._origin, log.frames, parse_sha256(log.root), public=self._public, sign=self._key.sign
-        )
+        note = sign_note(self._origin, log.frames, parse_sha256(log.root), public=self._public, sign=self._key.sign)
         try:
             self._write(note.raw)
         except OSError as err:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.errors import LogError, LogUnsealedError
-from supervisor.events import TrialSealed
+from supervisor.events import Event, TrialSealed
 from supervisor.log.bound import Bound, bind_documents, check_manifest
 from supervisor.log.chain import Chain
 from supervisor.log.frames import Frame, FrameType, bad_frame
@@ -28,7 +28,7 @@ from supervisor.log.signer import NAME
 from supervisor.log.vouching import Vouching, Witnessed
 
 _TELLS_OF_A_NOTE = b'{"kind":"checkpoint.signed",'
-"""How a record of that kind begins: the kind is written first. Whether other records are events is their readers' matter."""
+"""How a record of that kind begins: the kind comes first. Whether other records are events is their readers' matter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,10 +130,15 @@ class _Reading:
             self._suspicion = err
             return
         self._ending.append(frame)
-        self._suspicion = (frame.header.type == FrameType.SEAL and _check_seal(self.chain, frame)) or (
-            self.vouching and self.vouching.take(self.chain, event)
-        )
-        self._suspicion = self._suspicion or (self.witnessed and self.witnessed.take(self.chain)) or None
+        self._suspicion = self._contradiction(frame, event)
+
+    def _contradiction(self, frame: Frame, event: Event | None) -> LogError | None:
+        problem = _check_seal(self.chain, frame) if frame.header.type == FrameType.SEAL else None
+        if problem is None and self.vouching is not None:
+            problem = self.vouching.take(self.chain, event)
+        if problem is None and self.witnessed is not None:
+            problem = self.witnessed.take(self.chain)
+        return problem
 
     def finish(self) -> TrialSealed:
         """Check the end of the log and all that it binds; gives the record before the seal."""

@@ -5,8 +5,8 @@ twice, and one note is held at a time.
 
 Laws:
     * A note speaks about the first ``size`` frames: their root must be the signed one.
-    * Note N of ``log/checkpoints`` is told by the event ``checkpoint.signed`` number N, which carries its digest; only the
-      note over the seal has no event. So none can be dropped, repeated, moved or added.
+    * Note N of ``log/checkpoints`` is told by the event ``checkpoint.signed`` number N, which carries its digest; only
+      the note over the seal has no event. So none can be dropped, repeated, moved or added.
     * A witnessed note must be of the same key, and about frames that are still there.
 """
 
@@ -59,7 +59,9 @@ class Vouching:
         number = self._read - 1
         if note.root != (root := chain.root()):
             frames = f"frames {self.covered} to {note.size - 1}"
-            message = f"expected the root {note.root.hex()} over {note.size} frames, got {root.hex()}: {frames} were changed"
+            message = (
+                f"expected the root {note.root.hex()} over {note.size} frames, got {root.hex()}: {frames} were changed"
+            )
             return bad_note(number, message)
         self._untold.append((number, note))
         self.count, self.covered = number + 1, note.size
@@ -130,7 +132,9 @@ class Witnessed:
             return None
         note = self._notes[-1]
         problem = check_note(note, origin=self._origin, public=self._public)
-        return _contradicted(note, problem or f"expected at least {note.size} frames, got {chain.frames}: the log was cut")
+        return _contradicted(
+            note, problem or f"expected at least {note.size} frames, got {chain.frames}: the log was cut"
+        )
 
 
 def _contradicted(note: Note, problem: str) -> LogError:

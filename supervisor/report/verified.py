@@ -17,7 +17,10 @@ def verified_line(run: str, verified: Verified, *, ours: bool) -> str:
     if verified.key is None:
         parts.append("not signed: whoever could write these files could have written others")
     else:
-        parts += [f"{verified.checkpoints} checkpoints", f"key {verified.key} ({'ours' if ours else 'not of this home'})"]
+        parts += [
+            f"{verified.checkpoints} checkpoints",
+            f"key {verified.key} ({'ours' if ours else 'not of this home'})",
+        ]
     if verified.witnessed:
         parts.append(f"extends {verified.witnessed} witnessed checkpoints")
     return f"{run}: good: {', '.join(parts)}"

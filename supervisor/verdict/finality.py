@@ -75,7 +75,8 @@ def judge_finality(situation: Situation) -> FinalityFound:
             (final if closed else unresolved).extend(found)
     return FinalityFound(
         final=bool(final) and not unresolved,
-        intervened=situation.following in {Following.CANCELLED, Following.ISOLATED} and period is not PeriodKind.ENDPOINT,
+        intervened=situation.following in {Following.CANCELLED, Following.ISOLATED}
+        and period is not PeriodKind.ENDPOINT,
         reasons=(*unresolved, *final),
         captured=situation.at_endpoint if period is PeriodKind.ENDPOINT else situation.at_deadline,
     )

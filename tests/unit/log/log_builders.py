@@ -181,7 +181,12 @@ def signing_key(seed: bytes = SEED) -> SigningKey:
 
 
 def make_signed_run(
-    run: Path, *, segment_bytes: int = 64 << 20, places: tuple[str, ...] = (), seed: bytes = SEED, unsealed: bool = False
+    run: Path,
+    *,
+    segment_bytes: int = 64 << 20,
+    places: tuple[str, ...] = (),
+    seed: bytes = SEED,
+    unsealed: bool = False,
 ) -> Path:
     """Make a whole, signed run of five checkpoints, the seal's included."""
     key, claim = signing_key(seed), {"period": "endpoint"}
