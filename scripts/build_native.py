@@ -102,7 +102,7 @@ def compile_witness(target: Path) -> None:
         raise BuildError(message)
     # BPF_PROG makes a parameter of everything that a tracepoint tells, needed or not.
     warnings = ("-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror")
-    flags = ("-g", "-O2", "-target", "bpf", f"-D__TARGET_ARCH_{ARCHITECTURES[machine]}", *warnings)
+    flags = ("-g", "-O2", "-target", "bpf", "-mcpu=v3", f"-D__TARGET_ARCH_{ARCHITECTURES[machine]}", *warnings)
     # Where Debian keeps <asm/...>: the bpf target does not look there by itself.
     headers = tuple(f"-isystem{path.parent}" for path in Path("/usr/include").glob("*-linux-gnu/asm"))
     run("clang", *flags, "-Iprobes/kernel", *headers, "-c", "probes/kernel/witness.bpf.c", "-o", str(target))

@@ -20,8 +20,10 @@ RECORD = struct.Struct("<QQIBBhIHHQQQ")
 WRITER = struct.Struct("<7QII")
 #: struct w_writer_key: pid, fd
 WRITER_KEY = struct.Struct("<II")
-#: struct w_member: cgroup, start_ns
-MEMBER = struct.Struct("<QQ")
+#: struct w_member: cgroup, start_ns, leader_ended, files_end
+MEMBER = struct.Struct("<QQII")
+#: struct w_orders: epoch, network
+ORDERS = struct.Struct("<II")
 #: struct w_settings: parent_id, parent_level, abi
 SETTINGS = struct.Struct("<QII")
 
@@ -86,7 +88,7 @@ class Record(ctypes.Structure):
 
 
 class Trial(ctypes.Structure):
-    """``struct w_trial``: the counters of one trial, and what the programs are told about it."""
+    """``struct w_trial``: the counters of one trial."""
 
     _fields_ = (
         ("lost", ctypes.c_uint64 * 8),
@@ -96,8 +98,6 @@ class Trial(ctypes.Structure):
         ("egress_bytes", ctypes.c_uint64),
         ("throttled_ns", ctypes.c_uint64),
         ("unreadable", ctypes.c_uint64),
-        ("epoch", ctypes.c_uint32),
-        ("network", ctypes.c_uint32),
         ("last_error", ctypes.c_uint32),
         ("pad", ctypes.c_uint32),
     )

@@ -28,6 +28,9 @@
 #error "expected -D__TARGET_ARCH_x86 or -D__TARGET_ARCH_arm64"
 #endif
 
+#define X32_BIT 0x40000000
+#define TS_COMPAT 2
+
 #define SYSCALLS_MAX 512
 
 #endif

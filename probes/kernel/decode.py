@@ -63,7 +63,7 @@ _RENAMING = frozenset({"rename", "renameat", "renameat2"})
 _LINKING = frozenset({"link", "linkat"})
 _SYMLINKING = frozenset({"symlink", "symlinkat"})
 _OPENING = frozenset({"open", "openat", "openat2", "creat"})
-_CLONING = frozenset({0x40049409, 0x4020940D, 0xC0189436})
+_CLONING = frozenset({0x40049409, 0x4020940D})
 
 
 class Raw:
@@ -322,6 +322,15 @@ def _connecting(raw: Raw) -> Event:
     )  # fmt: skip
 
 
+def _bound(raw: Raw) -> Event:
+    if raw.number0 >> 32 != socket.AF_UNIX:
+        return ev.SocketBound(**_address(raw))  # type: ignore[arg-type]
+    return ev.SocketBound(
+        n=raw.n, time_ns=raw.time_ns, process=raw.process, transport="unix", ip=None, port=None, path=_unix_name(raw),
+        error=raw.error,
+    )  # fmt: skip
+
+
 def _passed(raw: Raw) -> Event:
     return ev.DescriptorPassed(
         n=raw.n, time_ns=raw.time_ns, process=raw.process, received=bool(raw.number0), outside=bool(raw.device)
@@ -344,7 +353,7 @@ _DECODERS: dict[int, Callable[[Raw], Event]] = {
     RecordKind.FILE_FD: _through_descriptor,
     RecordKind.FILE_MAPPED: _mapped,
     RecordKind.SOCK_CREATED: _socket,
-    RecordKind.SOCK_BOUND: lambda raw: ev.SocketBound(**_address(raw)),  # type: ignore[arg-type]
+    RecordKind.SOCK_BOUND: _bound,
     RecordKind.CONN_ATTEMPTED: _connecting,
     RecordKind.CONN_BLOCKED: lambda raw: ev.ConnectionBlocked(**_address(raw)),  # type: ignore[arg-type]
     RecordKind.DGRAM_BLOCKED: lambda raw: ev.DatagramBlocked(**_address(raw)),  # type: ignore[arg-type]

@@ -51,6 +51,8 @@ struct inode {
 	__u16 i_mode;
 	struct super_block *i_sb;
 	unsigned long i_ino;
+	__u32 i_generation;
+	atomic_t i_writecount;
 };
 
 struct qstr {
@@ -105,7 +107,9 @@ struct fs_struct {
 };
 
 struct vm_area_struct {
+	unsigned long vm_end;
 	unsigned long vm_flags;
+	struct file *vm_file;
 };
 
 struct mm_struct {
@@ -132,13 +136,23 @@ struct signal_struct {
 	int group_exit_code;
 };
 
+#if defined(__TARGET_ARCH_x86)
+struct thread_info {
+	__u32 status;
+};
+#endif
+
 struct css_set {
 	struct cgroup *dfl_cgrp;
 };
 
 struct task_struct {
-	int pid;
-	int tgid;
+#if defined(__TARGET_ARCH_x86)
+	struct thread_info thread_info;
+#endif
+	void *stack;
+	__u32 pid;
+	__u32 tgid;
 	int exit_code;
 	__u64 start_boottime;
 	struct task_struct *group_leader;
@@ -162,10 +176,20 @@ struct sock_common {
 	unsigned short skc_family;
 };
 
+struct sock_cgroup_data {
+	struct cgroup *cgroup;
+};
+
 struct sock {
 	struct sock_common __sk_common;
 	__u16 sk_type;
 	struct pid *sk_peer_pid;
+	struct sock_cgroup_data sk_cgrp_data;
+};
+
+struct unix_sock {
+	struct sock sk;
+	struct sock *peer;
 };
 
 struct socket {
@@ -183,6 +207,11 @@ struct user_msghdr {
 	void *msg_control;
 	unsigned long msg_controllen;
 	unsigned int msg_flags;
+};
+
+struct user_mmsghdr {
+	struct user_msghdr header;
+	unsigned int length;
 };
 
 struct cmsghdr {

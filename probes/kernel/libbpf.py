@@ -19,6 +19,7 @@ _PROGRAM_INFO_BYTES = 256
 #: offset of ``recursion_misses`` in ``struct bpf_prog_info`` (include/uapi/linux/bpf.h, since 5.12)
 _RECURSION_MISSES_AT = 208
 _LINES_KEPT = 40
+_BATCH = 512
 
 _said: list[str] = []
 
@@ -52,6 +53,8 @@ def _load() -> ctypes.CDLL:
         ("bpf_map_lookup_elem", ctypes.c_int, (ctypes.c_int, pointer, pointer)),
         ("bpf_map_delete_elem", ctypes.c_int, (ctypes.c_int, pointer)),
         ("bpf_map_get_next_key", ctypes.c_int, (ctypes.c_int, pointer, pointer)),
+        ("bpf_map_lookup_and_delete_elem", ctypes.c_int, (ctypes.c_int, pointer, pointer)),
+        ("bpf_map_lookup_batch", ctypes.c_int, (ctypes.c_int, *(pointer,) * 5, pointer)),
     ):
         function = getattr(library, name)
         function.restype = result
@@ -208,8 +211,37 @@ class BpfMap:
         """Remove ``key``; False when it was not there."""
         return bool(_lib().bpf_map_delete_elem(self.fd, key) == 0)
 
+    def take(self, key: bytes) -> bytes | None:
+        """Remove ``key`` and give its last value, or None: nothing is added to it in between."""
+        value = ctypes.create_string_buffer(self._value_bytes)
+        if _lib().bpf_map_lookup_and_delete_elem(self.fd, key, value):
+            return None
+        return value.raw
+
+    def entries(self, key_bytes: int) -> list[tuple[bytes, bytes]]:
+        """Give all entries of a hash that others write to: bucket by bucket, so that it ends whatever they do."""
+        found: list[tuple[bytes, bytes]] = []
+        keys = ctypes.create_string_buffer(key_bytes * _BATCH)
+        values = ctypes.create_string_buffer(self._value_bytes * _BATCH)
+        begin, end, count = ctypes.c_uint32(), ctypes.c_uint32(), ctypes.c_uint32(_BATCH)
+        first: object = None
+        failed = 0
+        while not failed:
+            count.value = _BATCH
+            failed = _lib().bpf_map_lookup_batch(
+                self.fd, first, ctypes.byref(end), keys, values, ctypes.byref(count), None
+            )
+            if failed and ctypes.get_errno() != errno.ENOENT:
+                raise _failed("reading a map")
+            raw_keys, raw_values, step = keys.raw, values.raw, self._value_bytes
+            for i in range(count.value):
+                found.append((raw_keys[i * key_bytes : (i + 1) * key_bytes], raw_values[i * step : (i + 1) * step]))
+            begin.value = end.value
+            first = ctypes.byref(begin)
+        return found
+
     def keys(self, key_bytes: int) -> list[bytes]:
-        """Give all keys (those that come and go meanwhile may be missed)."""
+        """Give all keys of a map that nobody writes to meanwhile."""
         found: list[bytes] = []
         key: bytes | None = None
         slot = ctypes.create_string_buffer(key_bytes)

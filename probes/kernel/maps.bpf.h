@@ -35,6 +35,14 @@ struct {
 } trials SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, TRIALS_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64);
+	__type(value, struct w_orders);
+} orders SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
@@ -44,30 +52,37 @@ struct {
 /* Who belongs to which trial: a task that was moved away is known by it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1 << 17);
+	__uint(max_entries, 1 << 16);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u32);
 	__type(value, struct w_member);
 } members SEC(".maps");
 
-/* Files that a trial has read: evicting one only means that its next read is told again. */
+/*
+ * Files that a trial has read: evicting one only means that its next read is told again. The address of the inode
+ * stands in the key since device and number name two files on an overlay of two file systems, and the generation since
+ * a number is given out again.
+ */
 struct seen_key {
 	__u64 cgroup;
-	__u64 inode;
+	__u64 number;
+	__u64 address;
 	__u32 device;
-	__u32 pad;
+	__u32 generation;
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1 << 16);
+	__uint(max_entries, 1 << 15);
 	__type(key, struct seen_key);
 	__type(value, __u32);
 } seen SEC(".maps");
 
+/* No LRU: an entry that is evicted would take its totals with it. Without room each write is told. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1 << 14);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1 << 16);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct w_writer_key);
 	__type(value, struct w_writer);
 } writers SEC(".maps");
@@ -85,38 +100,27 @@ struct {
 	__type(value, struct scratch);
 } scratches SEC(".maps");
 
-struct watched {
-	__u64 cgroup;
-	void *ring;
-	struct w_trial *trial;
-};
+#define SLOT_CALL 0
+#define SLOT_EXEC 1
 
-/* True when the current task belongs to a trial, whose ring and counters are then found. */
-static __always_inline bool find_trial(struct watched *w)
+/* The id of the current task's trial; 0 when it belongs to none. */
+static __always_inline __u64 current_trial(void)
 {
 	__u32 zero = 0;
 	struct w_settings *s = bpf_map_lookup_elem(&settings, &zero);
 
 	if (!s || bpf_get_current_ancestor_cgroup_id(s->parent_level) != s->parent_id)
-		return false;
-	w->cgroup = bpf_get_current_ancestor_cgroup_id(s->parent_level + 1);
-	w->ring = bpf_map_lookup_elem(&rings, &w->cgroup);
-	w->trial = bpf_map_lookup_elem(&trials, &w->cgroup);
-	return w->ring && w->trial;
+		return 0;
+	return bpf_get_current_ancestor_cgroup_id(s->parent_level + 1);
 }
 
-static __always_inline bool find_trial_of(struct watched *w, __u64 cgroup)
+static __always_inline void count_loss(__u64 cgroup, enum w_hook hook, long error)
 {
-	w->cgroup = cgroup;
-	w->ring = bpf_map_lookup_elem(&rings, &w->cgroup);
-	w->trial = bpf_map_lookup_elem(&trials, &w->cgroup);
-	return w->ring && w->trial;
-}
-
-static __always_inline void count_loss(struct w_trial *trial, enum w_hook hook, long error)
-{
+	struct w_trial *trial = bpf_map_lookup_elem(&trials, &cgroup);
 	__u64 now = bpf_ktime_get_boot_ns();
 
+	if (!trial || hook >= W_HOOKS)
+		return;
 	__sync_fetch_and_add(&trial->lost[hook], 1);
 	if (!trial->first_lost_ns)
 		trial->first_lost_ns = now;
@@ -132,12 +136,44 @@ static __always_inline __u64 wake_flag(void *ring)
 	return waiting * 4 > bpf_ringbuf_query(ring, BPF_RB_RING_SIZE) ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
 }
 
-static __always_inline void put(struct watched *w, void *record, __u64 size, enum w_hook hook)
+/* A cgroup that nobody watches has no ring, and nothing to lose. */
+static __always_inline void put_bytes(__u64 cgroup, void *record, __u64 size, enum w_hook hook)
 {
-	long error = bpf_ringbuf_output(w->ring, record, size, wake_flag(w->ring));
+	void *ring = bpf_map_lookup_elem(&rings, &cgroup);
+	long error;
 
+	if (!ring)
+		return;
+	error = bpf_ringbuf_output(ring, record, size, wake_flag(ring));
 	if (error)
-		count_loss(w->trial, hook, error);
+		count_loss(cgroup, hook, error);
+}
+
+/*
+ * What is long or called from many places is a global function: the verifier walks it once for itself, not once more
+ * for each way that leads to it. Such functions take and give numbers, so that they look maps up again.
+ */
+__noinline int put(struct w_record *record, __u64 cgroup, __u32 hook)
+{
+	if (record)
+		put_bytes(cgroup, record, sizeof(*record), hook);
+	return 0;
+}
+
+/* The record in a slot, with ``size`` bytes of text. */
+__noinline int put_slot(__u32 n, __u64 cgroup, __u64 size, __u32 hook)
+{
+	struct scratch *s = bpf_map_lookup_elem(&scratches, &n);
+
+	if (!s)
+		return 0;
+	if (size > TEXT_MAX)
+		size = TEXT_MAX;
+	/* The verifier must see the bound on the very register that is passed on. */
+	barrier_var(size);
+	if (size <= TEXT_MAX)
+		put_bytes(cgroup, s, sizeof(struct w_record) + size, hook);
+	return 0;
 }
 
 static long spin(__u32 i, void *until)
@@ -149,16 +185,21 @@ static long spin(__u32 i, void *until)
  * Lossless by backpressure: a producer waits, at most half a millisecond a call, while the ring is more than half full.
  * Only in sys_exit: the other hooks may run under spinlocks, and every producer comes through here soon.
  */
-static __always_inline void throttle(struct watched *w)
+__noinline int throttle(__u64 cgroup)
 {
+	void *ring = bpf_map_lookup_elem(&rings, &cgroup);
+	struct w_trial *trial;
 	__u64 start, until;
 
-	if (bpf_ringbuf_query(w->ring, BPF_RB_AVAIL_DATA) * 2 < bpf_ringbuf_query(w->ring, BPF_RB_RING_SIZE))
-		return;
+	if (!ring || bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) * 2 < bpf_ringbuf_query(ring, BPF_RB_RING_SIZE))
+		return 0;
 	start = bpf_ktime_get_ns();
 	until = start + THROTTLE_NS;
 	bpf_loop(SPIN_MAX, spin, &until, 0);
-	__sync_fetch_and_add(&w->trial->throttled_ns, bpf_ktime_get_ns() - start);
+	trial = bpf_map_lookup_elem(&trials, &cgroup);
+	if (trial)
+		__sync_fetch_and_add(&trial->throttled_ns, bpf_ktime_get_ns() - start);
+	return 0;
 }
 
 static __always_inline __u64 start_of(struct task_struct *task)
@@ -175,6 +216,15 @@ static __always_inline void begin(struct w_record *r, __u8 kind)
 	r->start_ns = start_of(task);
 	r->pid = bpf_get_current_pid_tgid() >> 32;
 	r->kind = kind;
+}
+
+static __always_inline struct scratch *slot(__u32 n, __u8 kind)
+{
+	struct scratch *s = bpf_map_lookup_elem(&scratches, &n);
+
+	if (s)
+		begin(&s->record, kind);
+	return s;
 }
 
 #endif

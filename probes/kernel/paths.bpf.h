@@ -33,7 +33,9 @@ static long climb_step(__u32 i, void *data)
 	struct climb *c = data;
 	struct dentry *dentry = c->dentry, *parent;
 	struct mount *mount = c->mount, *above;
+	const unsigned char *name;
 	__u32 off = c->off;
+	char first = '/';
 	long n;
 
 	if (dentry == c->root && mount == c->root_mount)
@@ -49,17 +51,22 @@ static long climb_step(__u32 i, void *data)
 		return 0;
 	}
 	parent = BPF_CORE_READ(dentry, d_parent);
-	if (parent == dentry) {
-		c->flags |= W_F_UNREACHABLE;
-		return 1;
-	}
+	name = BPF_CORE_READ(dentry, d_name.name);
 	if (off - c->start > W_PATH_MAX || off > TEXT_MAX - NAME_MAX_Z) {
 		c->flags |= W_F_TRUNCATED;
 		return 1;
 	}
-	n = bpf_probe_read_kernel_str(c->text + off, NAME_MAX_Z, BPF_CORE_READ(dentry, d_name.name));
+	n = bpf_probe_read_kernel_str(c->text + off, NAME_MAX_Z, name);
 	if (n <= 0) {
 		c->flags |= W_F_TRUNCATED;
+		return 1;
+	}
+	/* The top of a tree that is mounted nowhere: a memory file has a name even so, others are called "/". */
+	if (parent == dentry) {
+		c->flags |= W_F_UNREACHABLE;
+		bpf_probe_read_kernel(&first, 1, name);
+		if (first != '/')
+			c->off = off + n;
 		return 1;
 	}
 	c->off = off + n;
@@ -67,15 +74,18 @@ static long climb_step(__u32 i, void *data)
 	return 0;
 }
 
-/* Put the components of a path at text[off], leaf first; returns where they end. */
-static __always_inline __u32 put_path(struct scratch *s, __u32 off, struct dentry *dentry, struct vfsmount *mnt)
+/* Put the components of a path at text[off] of a slot, leaf first; returns where they end. */
+__noinline __u32 put_path(__u32 n, __u32 off, __u64 dentry, __u64 mnt)
 {
+	struct scratch *s = bpf_map_lookup_elem(&scratches, &n);
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct climb c = {};
 	long steps;
 
-	c.dentry = dentry;
-	c.mount = mount_of(mnt);
+	if (!s)
+		return off;
+	c.dentry = (struct dentry *)dentry;
+	c.mount = mount_of((struct vfsmount *)mnt);
 	c.root = BPF_CORE_READ(task, fs, root.dentry);
 	c.root_mount = mount_of(BPF_CORE_READ(task, fs, root.mnt));
 	c.text = s->text;
@@ -88,13 +98,13 @@ static __always_inline __u32 put_path(struct scratch *s, __u32 off, struct dentr
 	return c.off;
 }
 
-static __always_inline __u32 put_file_path(struct scratch *s, __u32 off, struct file *file)
+static __always_inline __u32 put_file_path(struct scratch *s, __u32 n, struct file *file)
 {
 	struct dentry *dentry = BPF_CORE_READ(file, f_path.dentry);
 
 	if (!BPF_CORE_READ(dentry, d_hash.pprev))
 		s->record.flags |= W_F_UNLINKED;
-	return put_path(s, off, dentry, BPF_CORE_READ(file, f_path.mnt));
+	return put_path(n, 0, (__u64)dentry, (__u64)BPF_CORE_READ(file, f_path.mnt));
 }
 
 static __always_inline struct file *file_of(long fd)
@@ -114,11 +124,14 @@ static __always_inline struct file *file_of(long fd)
 static __always_inline __u32 put_base(struct scratch *s, __u32 off, int dirfd)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct dentry *dentry = BPF_CORE_READ(task, fs, pwd.dentry);
-	struct vfsmount *mnt = BPF_CORE_READ(task, fs, pwd.mnt);
+	struct dentry *dentry;
+	struct vfsmount *mnt;
 	struct file *file;
 
-	if (dirfd != AT_FDCWD) {
+	if (dirfd == AT_FDCWD) {
+		dentry = BPF_CORE_READ(task, fs, pwd.dentry);
+		mnt = BPF_CORE_READ(task, fs, pwd.mnt);
+	} else {
 		file = file_of(dirfd);
 		if (!file) {
 			s->record.flags |= W_F_TRUNCATED;
@@ -127,45 +140,64 @@ static __always_inline __u32 put_base(struct scratch *s, __u32 off, int dirfd)
 		dentry = BPF_CORE_READ(file, f_path.dentry);
 		mnt = BPF_CORE_READ(file, f_path.mnt);
 	}
-	return put_path(s, off, dentry, mnt);
+	return put_path(SLOT_CALL, off, (__u64)dentry, (__u64)mnt);
+}
+
+static __always_inline bool is_absolute(__u64 address)
+{
+	char first = 0;
+
+	bpf_probe_read_user(&first, 1, (void *)address);
+	return first == '/';
 }
 
 /* A string of the caller at text[off], without its NUL; returns where it ends. */
-static __always_inline __u32 put_user_string(struct scratch *s, __u32 off, __u64 address, struct w_trial *trial)
+__noinline __u32 put_string(__u32 off, __u64 address, __u64 cgroup)
 {
+	struct scratch *s = bpf_map_lookup_elem(&scratches, &(__u32){ SLOT_CALL });
+	struct w_trial *trial;
 	long n;
 
 	/* futimens() and its like give no path: the descriptor says it all. */
-	if (!address || off > TEXT_MAX - W_PATH_MAX)
+	if (!s || !address || off > TEXT_MAX - W_PATH_MAX)
 		return off;
 	n = bpf_probe_read_user_str(s->text + off, W_PATH_MAX, (void *)address);
-	if (n <= 0) {
-		s->record.flags |= W_F_TRUNCATED;
+	if (n > 0)
+		return off + n - 1;
+	s->record.flags |= W_F_TRUNCATED;
+	trial = bpf_map_lookup_elem(&trials, &cgroup);
+	if (trial)
 		__sync_fetch_and_add(&trial->unreadable, 1);
-		return off;
-	}
-	return off + n - 1;
+	return off;
 }
 
-static long vma_is_private(struct task_struct *task, struct vm_area_struct *vma, void *data)
+static long find_private_end(struct task_struct *task, struct vm_area_struct *vma, void *end)
 {
-	*(__u32 *)data = !(vma->vm_flags & VM_SHARED);
+	struct file *file = BPF_CORE_READ(vma, vm_file);
+
+	if (BPF_CORE_READ(vma, vm_flags) & VM_SHARED)
+		return 0;
+	/* A page that was not copied yet shows what others write into its file. */
+	if (file && BPF_CORE_READ(file, f_inode, i_writecount.counter) > 0)
+		return 0;
+	*(__u64 *)end = BPF_CORE_READ(vma, vm_end);
 	return 0;
 }
 
 /*
- * True when nobody but this thread could have changed the memory between the call and our look: one user of the address
- * space and a private mapping. Another process that writes by ptrace or process_vm_writev is an event of its own.
+ * Up to where nobody but this thread could have changed the memory between the call and our look; 0 when somebody
+ * could: one user of the address space, and a private mapping. Another process that writes by ptrace or
+ * process_vm_writev is an event of its own.
  */
-static __always_inline bool memory_is_private(__u64 address)
+__noinline __u64 private_end(__u64 address)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	__u32 private = 0;
+	__u64 end = 0;
 
 	if (BPF_CORE_READ(task, mm, mm_users.counter) != 1)
-		return false;
-	bpf_find_vma(task, address, vma_is_private, &private, 0);
-	return private;
+		return 0;
+	bpf_find_vma(task, address, find_private_end, &end, 0);
+	return end;
 }
 
 #endif

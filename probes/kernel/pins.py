@@ -9,7 +9,6 @@ Laws:
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import hashlib
 import os
@@ -23,7 +22,7 @@ from supervisor.errors import MachineError
 from supervisor.launch import libc
 
 OBJECT = Path(__file__).with_name("witness.bpf.o")
-MAPS = ("rings", "trials", "settings", "members", "writers")
+MAPS = ("rings", "trials", "orders", "settings", "members", "writers")
 SYSTEM_BPFFS = Path("/sys/fs/bpf")
 OWN_BPFFS = Path("/run/supervise/bpf")
 _DIGITS = 12
@@ -207,16 +206,17 @@ def _forget_dead(directory: Path, live: set[int]) -> int:
     if not (directory / _READY).exists():
         return 0
     left = 0
-    trials = libbpf.BpfMap(libbpf.open_pin(directory / "trials"), ctypes.sizeof(abi.Trial))
-    rings = libbpf.BpfMap(libbpf.open_pin(directory / "rings"), 4)
+    # The set may be another version's, which has other maps; the cgroup's id is the key of each, whatever the values.
+    names = ("trials", "orders", "rings")
+    maps = [libbpf.BpfMap(libbpf.open_pin(directory / name), 0) for name in names if (directory / name).exists()]
     try:
-        for key in trials.keys(8):
+        for key in maps[0].keys(8):
             if int.from_bytes(key, "little") in live:
                 left += 1
             else:
-                rings.delete(key)
-                trials.delete(key)
+                for each in reversed(maps):
+                    each.delete(key)
     finally:
-        rings.close()
-        trials.close()
+        for each in maps:
+            each.close()
     return left

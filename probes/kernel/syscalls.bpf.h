@@ -7,6 +7,9 @@
 #define SYSCALLS_BPF_H
 
 /* Numbers newer than the headers of the build machine; from 424 on they are the same on every architecture. */
+#ifndef __NR_close_range
+#define __NR_close_range 436
+#endif
 #ifndef __NR_fchmodat2
 #define __NR_fchmodat2 452
 #endif
@@ -26,10 +29,10 @@ enum shape_class {
 	S_FD,		/* anything else through a descriptor */
 	S_PATH,		/* names only */
 	S_MAP,
-	S_CLOSE,
+	S_CLOSE,	/* a descriptor ends, or is replaced */
 	S_EXEC,
 	S_SOCKET,
-	S_CONNECT,
+	S_ADDRESS,	/* path and extra: an address and its size */
 	S_ACCEPT,
 	S_MESSAGE,
 	S_REACH,	/* into another process */
@@ -70,6 +73,8 @@ const volatile struct shape shapes[SYSCALLS_MAX] = {
 	[__NR_ioctl] = ROW(S_FD, 0, -1, -1, -1, 1),
 	[__NR_mmap] = ROW(S_MAP, 4, -1, -1, -1, 1),
 	[__NR_close] = ROW(S_CLOSE, 0, -1, -1, -1, -1),
+	[__NR_close_range] = ROW(S_CLOSE, 0, -1, -1, -1, -1),
+	[__NR_dup3] = ROW(S_CLOSE, 1, -1, -1, -1, -1),
 	[__NR_truncate] = ROW(S_PATH, -1, 0, -1, -1, 1),
 	[__NR_unlinkat] = ROW(S_PATH, 0, 1, -1, -1, 2),
 	[__NR_renameat2] = ROW(S_PATH, 0, 1, 2, 3, 4),
@@ -91,11 +96,15 @@ const volatile struct shape shapes[SYSCALLS_MAX] = {
 	[__NR_execve] = ROW(S_EXEC, -1, 0, -1, -1, -1),
 	[__NR_execveat] = ROW(S_EXEC, 0, 1, -1, -1, -1),
 	[__NR_socket] = ROW(S_SOCKET, -1, -1, -1, -1, -1),
-	[__NR_connect] = ROW(S_CONNECT, 0, -1, -1, -1, -1),
+	[__NR_connect] = ROW(S_ADDRESS, 0, 1, -1, -1, 2),
+	[__NR_bind] = ROW(S_ADDRESS, 0, 1, -1, -1, 2),
+	[__NR_sendto] = ROW(S_ADDRESS, 0, 4, -1, -1, 5),
 	[__NR_accept] = ROW(S_ACCEPT, 0, -1, -1, -1, -1),
 	[__NR_accept4] = ROW(S_ACCEPT, 0, -1, -1, -1, -1),
-	[__NR_sendmsg] = ROW(S_MESSAGE, 0, 1, -1, -1, 0),
-	[__NR_recvmsg] = ROW(S_MESSAGE, 0, 1, -1, -1, 1),
+	[__NR_sendmsg] = ROW(S_MESSAGE, 0, 1, -1, -1, -1),
+	[__NR_sendmmsg] = ROW(S_MESSAGE, 0, 1, -1, -1, -1),
+	[__NR_recvmsg] = ROW(S_MESSAGE, 0, 1, -1, -1, -1),
+	[__NR_recvmmsg] = ROW(S_MESSAGE, 0, 1, -1, -1, -1),
 	[__NR_ptrace] = ROW(S_REACH, -1, -1, -1, -1, 1),
 	[__NR_process_vm_writev] = ROW(S_REACH, -1, -1, -1, -1, 0),
 	[__NR_process_vm_readv] = ROW(S_REACH, -1, -1, -1, -1, 0),
@@ -105,6 +114,7 @@ const volatile struct shape shapes[SYSCALLS_MAX] = {
 #ifdef __NR_open
 	[__NR_open] = ROW(S_OPEN, -1, 0, -1, -1, 1),
 	[__NR_creat] = ROW(S_OPEN, -1, 0, -1, -1, -1),
+	[__NR_dup2] = ROW(S_CLOSE, 1, -1, -1, -1, -1),
 	[__NR_unlink] = ROW(S_PATH, -1, 0, -1, -1, -1),
 	[__NR_rmdir] = ROW(S_PATH, -1, 0, -1, -1, -1),
 	[__NR_rename] = ROW(S_PATH, -1, 0, -1, 1, -1),
@@ -126,6 +136,9 @@ const volatile struct shape shapes[SYSCALLS_MAX] = {
 	[__NR_io_uring_setup] = REFUSED,
 	[__NR_io_uring_enter] = REFUSED,
 	[__NR_io_uring_register] = REFUSED,
+	[__NR_io_setup] = REFUSED,
+	[__NR_io_submit] = REFUSED,
+	[__NR_pidfd_send_signal] = REFUSED,
 	[__NR_bpf] = REFUSED,
 	[__NR_mount] = REFUSED,
 	[__NR_umount2] = REFUSED,

@@ -37,10 +37,13 @@
 #define S_IFBLK 0060000
 
 #define O_ACCMODE 03
-#define O_RDONLY 0
+#define O_WRONLY 01
 #define O_CREAT 0100
 #define O_TRUNC 01000
 #define FMODE_WRITE 2
+#define FMODE_PATH (1 << 14)
+#define FMODE_CREATED (1 << 20)
+#define CLOSE_RANGE_CLOEXEC 4
 
 #define PROT_WRITE 2
 #define MAP_SHARED_BITS 3
@@ -50,14 +53,18 @@
 
 #define FICLONE 0x40049409
 #define FICLONERANGE 0x4020940d
-#define FIDEDUPERANGE 0xc0189436
 #define FS_IOC_SETFLAGS 0x40086602
 #define TIOCSTI 0x5412
 #define TIOCLINUX 0x541c
 
+#define SIGNAL_GROUP_EXIT 4
+/* Not more than any kernel has, so that nothing beyond the stack is taken for a part of it. */
+#define KERNEL_STACK 16384
+
 #define AF_UNIX 1
 #define AF_INET 2
 #define AF_INET6 10
+#define SOCK_DGRAM 2
 #define SOL_SOCKET 1
 #define SCM_RIGHTS 1
 
@@ -72,17 +79,20 @@ enum tell {
 	TELL_NOTHING = 0,
 	TELL_FILE,
 	TELL_PATH,
+	TOLD,		/* the handler told it itself */
 };
 
+#define ARGUMENTS 6
+
 struct call {
-	struct pt_regs *regs;
+	__u64 arguments[ARGUMENTS];
 	long ret;
 	long nr;
 	struct shape shape;
 	__u32 kind;
 	struct file *file;
 	__u64 number[2];
-	struct watched w;
+	__u64 cgroup;
 };
 
 static __always_inline int ask_file(struct call *c, struct file *file, __u32 kind, __u64 n0, __u64 n1)
@@ -94,50 +104,21 @@ static __always_inline int ask_file(struct call *c, struct file *file, __u32 kin
 	return TELL_FILE;
 }
 
-static __always_inline int ask_path(struct call *c, __u32 kind)
+
+/* By its number in the call's shape; none is 0. The table saves the verifier six ways for each argument. */
+static __always_inline __u64 argument(struct call *c, __s8 n)
+{
+	__u32 index = (__u8)n;
+
+	barrier_var(index);
+	return index < ARGUMENTS ? c->arguments[index] : 0;
+}
+
+static __always_inline int ask_path(struct call *c, __u32 kind, __u64 extra)
 {
 	c->kind = kind;
+	c->number[0] = extra;
 	return TELL_PATH;
-}
-
-static __always_inline __u64 argument(struct pt_regs *regs, __s8 n)
-{
-	switch (n) {
-	case 0:
-		return SYSCALL_ARG0(regs);
-	case 1:
-		return SYSCALL_ARG1(regs);
-	case 2:
-		return SYSCALL_ARG2(regs);
-	case 3:
-		return SYSCALL_ARG3(regs);
-	case 4:
-		return SYSCALL_ARG4(regs);
-	case 5:
-		return SYSCALL_ARG5(regs);
-	default:
-		return 0;
-	}
-}
-
-static __always_inline struct scratch *slot(__u32 n, __u8 kind)
-{
-	struct scratch *s = bpf_map_lookup_elem(&scratches, &n);
-
-	if (s)
-		begin(&s->record, kind);
-	return s;
-}
-
-static __always_inline void put_scratch(struct watched *w, struct scratch *s, __u32 end, enum w_hook hook)
-{
-	__u64 size = end;
-
-	/* The verifier must see the bound on the very register that is passed on. */
-	barrier_var(size);
-	if (size > TEXT_MAX)
-		size = TEXT_MAX;
-	put(w, s, sizeof(struct w_record) + size, hook);
 }
 
 static __always_inline __u32 kernel_device(struct inode *inode)
@@ -157,7 +138,7 @@ static __noinline int tell_file(struct call *c)
 {
 	struct file *file = c->file;
 	struct inode *inode = BPF_CORE_READ(file, f_inode);
-	struct scratch *s = slot(0, c->kind);
+	struct scratch *s = slot(SLOT_CALL, c->kind);
 	__u32 end;
 
 	if (!s)
@@ -168,68 +149,132 @@ static __noinline int tell_file(struct call *c)
 	s->record.error = c->ret < 0 ? -c->ret : 0;
 	s->record.number[0] = c->number[0];
 	s->record.number[1] = c->number[1];
-	end = put_file_path(s, 0, file);
+	end = put_file_path(s, SLOT_CALL, file);
 	s->record.len[0] = end;
-	put_scratch(&c->w, s, end, W_HOOK_SYSCALL);
+	put_slot(SLOT_CALL, c->cgroup, end, W_HOOK_SYSCALL);
 	return 0;
+}
+
+/*
+ * One path of the caller: where it starts from, unless it is absolute, and its text. No path at all (futimens and its
+ * like) means the descriptor, which is the kernel's own. Returns whether nobody could have changed the text.
+ */
+static __always_inline bool put_callers_path(struct call *c, struct scratch *s, __s8 dirfd, __u64 address, __u32 *base,
+					     __u32 *end)
+{
+	if (!address || !is_absolute(address))
+		*base = put_base(s, *base, dirfd < 0 ? AT_FDCWD : (int)argument(c, dirfd));
+	*end = put_string(*base, address, c->cgroup);
+	return !address || address + (*end - *base) < private_end(address);
 }
 
 /* A record about the caller's path or paths. */
 static __noinline int tell_path(struct call *c)
 {
-	__u64 address = argument(c->regs, c->shape.path);
-	struct scratch *s = slot(0, c->kind);
-	__u32 base, end;
+	struct scratch *s = slot(SLOT_CALL, c->kind);
+	__u32 base = 0, end, base2;
+	bool private;
 
 	if (!s)
 		return 0;
 	s->record.error = c->ret < 0 ? -c->ret : 0;
-	s->record.number[0] = argument(c->regs, c->shape.extra);
+	s->record.number[0] = c->number[0];
 	s->record.number[1] = c->nr;
-	if (memory_is_private(address))
-		s->record.flags |= W_F_PRIVATE;
-	base = put_base(s, 0, c->shape.dirfd < 0 ? AT_FDCWD : (int)argument(c->regs, c->shape.dirfd));
+	private = put_callers_path(c, s, c->shape.dirfd, argument(c, c->shape.path), &base, &end);
 	s->record.len[0] = base;
-	end = put_user_string(s, base, address, c->w.trial);
 	s->record.len[1] = end - base;
 	if (c->shape.path2 >= 0) {
-		address = argument(c->regs, c->shape.path2);
-		if (!memory_is_private(address))
-			s->record.flags &= ~W_F_PRIVATE;
-		end = put_base(s, end, c->shape.dirfd2 < 0 ? AT_FDCWD : (int)argument(c->regs, c->shape.dirfd2));
-		end = put_user_string(s, end, address, c->w.trial);
+		base2 = end;
+		private &= put_callers_path(c, s, c->shape.dirfd2, argument(c, c->shape.path2), &base2, &end);
 	}
-	put_scratch(&c->w, s, end, W_HOOK_SYSCALL);
+	if (private)
+		s->record.flags |= W_F_PRIVATE;
+	put_slot(SLOT_CALL, c->cgroup, end, W_HOOK_SYSCALL);
 	return 0;
 }
 
-static __always_inline bool seen_before(struct watched *w, __u32 device, __u64 inode)
+/* True when the trial has opened the file in this way before: ``way`` is 0 for reading, 1 for its path only. */
+static __always_inline bool seen_before(__u64 cgroup, struct inode *inode, __u32 way)
 {
-	struct seen_key key = { .cgroup = w->cgroup, .inode = inode, .device = device };
+	struct seen_key key = { .cgroup = cgroup };
 	__u32 one = 1;
 
+	key.number = BPF_CORE_READ(inode, i_ino);
+	key.address = (__u64)inode | way;
+	key.device = kernel_device(inode);
+	key.generation = BPF_CORE_READ(inode, i_generation);
 	if (bpf_map_lookup_elem(&seen, &key))
 		return true;
 	bpf_map_update_elem(&seen, &key, &one, BPF_ANY);
 	return false;
 }
 
+/*
+ * Tell what was written through a descriptor after its first write, and forget it. Whoever removes the entry tells.
+ * Returns whether anything was told.
+ */
+__noinline int tell_totals(__u32 pid, __u32 fd)
+{
+	struct w_writer_key key = { .pid = pid, .fd = fd };
+	struct w_writer *writer = bpf_map_lookup_elem(&writers, &key);
+	struct w_record r;
+	__u64 cgroup;
+
+	if (!writer)
+		return 0;
+	begin(&r, W_FILE_TOTALS);
+	r.time_ns = writer->last_ns;
+	r.start_ns = writer->start_ns;
+	r.device = writer->device;
+	r.inode = writer->inode;
+	r.number[0] = writer->size_bytes;
+	r.number[1] = writer->count;
+	cgroup = writer->cgroup;
+	if (bpf_map_delete_elem(&writers, &key) || r.number[1] < 2)
+		return 0;
+	put(&r, cgroup, W_HOOK_SYSCALL);
+	return 1;
+}
+
+static long close_one(__u32 i, void *data)
+{
+	struct w_writer_key *key = data;
+
+	tell_totals(key->pid, key->fd);
+	key->fd++;
+	return 0;
+}
+
+/* Descriptors from ``first`` to below ``end`` of a process are closed; it wrote through none from files_end on. */
+static __always_inline void close_many(__u32 pid, struct w_member *member, __u32 first, __u32 end)
+{
+	struct w_writer_key key = { .pid = pid, .fd = first };
+
+	if (end > member->files_end)
+		end = member->files_end;
+	if (first < end)
+		bpf_loop(end - first, close_one, &key, 0);
+}
+
 static __noinline int on_open(struct call *c)
 {
-	__u64 flags = c->shape.extra >= 0 ? argument(c->regs, c->shape.extra) : 0;
-	struct file *file;
-	struct inode *inode;
+	struct w_writer_key key = { .pid = bpf_get_current_pid_tgid() >> 32, .fd = c->ret };
+	__u64 flags = argument(c, c->shape.extra);
 	__u32 mode, f_mode, f_flags;
+	struct inode *inode;
+	struct file *file;
 
-	if (c->shape.extra < 0 && c->nr != __NR_openat2)
-		flags = O_CREAT | O_TRUNC | 1;	/* creat */
+#ifdef __NR_creat
+	if (c->nr == __NR_creat)
+		flags = O_CREAT | O_TRUNC | O_WRONLY;
+#endif
 	if (c->nr == __NR_openat2)
-		bpf_probe_read_user(&flags, sizeof(flags), (void *)argument(c->regs, 2));
+		bpf_probe_read_user(&flags, sizeof(flags), (void *)argument(c, 2));
 	if (c->ret < 0) {
 		/* Look-ups of what is not there are no attempts to change it. */
 		if ((c->ret == -ENOENT || c->ret == -ENOTDIR) && !(flags & (O_ACCMODE | O_CREAT | O_TRUNC)))
 			return 0;
-		return ask_path(c, W_FILE_PATH);
+		return ask_path(c, W_FILE_PATH, flags);
 	}
 	file = file_of(c->ret);
 	if (!file)
@@ -238,8 +283,10 @@ static __noinline int on_open(struct call *c)
 	mode = BPF_CORE_READ(inode, i_mode);
 	f_mode = BPF_CORE_READ(file, f_mode);
 	f_flags = BPF_CORE_READ(file, f_flags);
-	if (!(f_mode & FMODE_WRITE) && !(flags & O_TRUNC) && !(f_mode & 0x100000) &&
-	    seen_before(&c->w, kernel_device(inode), BPF_CORE_READ(inode, i_ino)))
+	/* Not every way to close a descriptor is seen: what was written through its predecessor ends here at the latest. */
+	if (f_mode & FMODE_WRITE)
+		tell_totals(key.pid, key.fd);
+	else if (!(flags & O_TRUNC) && !(f_mode & FMODE_CREATED) && seen_before(c->cgroup, inode, !!(f_mode & FMODE_PATH)))
 		return 0;
 	return ask_file(c, file, W_FILE_OPENED, (__u64)flags << 32 | f_flags, (__u64)f_mode << 32 | (mode & S_IFMT));
 }
@@ -248,13 +295,18 @@ static __noinline int on_open(struct call *c)
 static __noinline int on_write(struct call *c)
 {
 	struct w_writer_key key = { .pid = bpf_get_current_pid_tgid() >> 32 };
-	__s32 fd = argument(c->regs, c->shape.dirfd);
-	struct w_writer *w, fresh = {};
-	struct file *file = file_of(fd);
+	struct w_writer *known, fresh = {};
+	struct w_orders *orders_now;
+	struct w_member *member;
 	struct inode *inode;
+	struct file *file;
 	__u32 mode;
 
-	if (!file || c->ret == 0)
+	key.fd = argument(c, c->shape.dirfd);
+	if (c->ret == 0)
+		return 0;
+	file = file_of((__s32)key.fd);
+	if (!file)
 		return 0;
 	inode = BPF_CORE_READ(file, f_inode);
 	mode = BPF_CORE_READ(inode, i_mode);
@@ -262,49 +314,49 @@ static __noinline int on_write(struct call *c)
 		return 0;
 	if (c->ret < 0)
 		return ask_file(c, file, W_FILE_WRITTEN, 0, c->nr);
-	key.fd = fd;
-	w = bpf_map_lookup_elem(&writers, &key);
-	if (w && w->file == (__u64)file && w->inode == BPF_CORE_READ(inode, i_ino) && w->epoch == c->w.trial->epoch) {
-		__sync_fetch_and_add(&w->count, 1);
-		__sync_fetch_and_add(&w->size_bytes, c->ret);
-		w->last_ns = bpf_ktime_get_boot_ns();
-		return 0;
-	}
 	fresh.file = (__u64)file;
-	fresh.cgroup = c->w.cgroup;
-	fresh.start_ns = start_of(bpf_get_current_task_btf());
 	fresh.inode = BPF_CORE_READ(inode, i_ino);
 	fresh.device = kernel_device(inode);
+	orders_now = bpf_map_lookup_elem(&orders, &c->cgroup);
+	if (orders_now)
+		fresh.epoch = orders_now->epoch;
+	known = bpf_map_lookup_elem(&writers, &key);
+	if (known && known->file == fresh.file && known->inode == fresh.inode && known->device == fresh.device &&
+	    known->epoch == fresh.epoch) {
+		__sync_fetch_and_add(&known->count, 1);
+		__sync_fetch_and_add(&known->size_bytes, c->ret);
+		known->last_ns = bpf_ktime_get_boot_ns();
+		return 0;
+	}
+	if (known)
+		tell_totals(key.pid, key.fd);
+	fresh.cgroup = c->cgroup;
+	fresh.start_ns = start_of(bpf_get_current_task_btf());
 	fresh.count = 1;
 	fresh.size_bytes = c->ret;
 	fresh.last_ns = bpf_ktime_get_boot_ns();
-	fresh.epoch = c->w.trial->epoch;
 	bpf_map_update_elem(&writers, &key, &fresh, BPF_ANY);
+	member = bpf_map_lookup_elem(&members, &key.pid);
+	if (member && member->files_end <= key.fd)
+		member->files_end = key.fd + 1;
 	return ask_file(c, file, W_FILE_WRITTEN, c->ret, c->nr);
 }
 
-/* What the first write did not say yet is said when its descriptor is closed. */
+/* What the first write did not say yet is said when its descriptor is closed, or replaced. */
 static __noinline int on_close(struct call *c)
 {
 	struct w_writer_key key = { .pid = bpf_get_current_pid_tgid() >> 32 };
-	struct w_writer *w;
-	struct w_record r;
+	struct w_member *member;
+	__u32 last;
 
-	key.fd = argument(c->regs, 0);
-	w = bpf_map_lookup_elem(&writers, &key);
-	if (!w)
+	if (c->nr != __NR_close_range)
+		return tell_totals(key.pid, argument(c, c->shape.dirfd)) ? TOLD : TELL_NOTHING;
+	member = bpf_map_lookup_elem(&members, &key.pid);
+	if (!member || c->ret < 0 || c->arguments[2] & CLOSE_RANGE_CLOEXEC)
 		return 0;
-	if (w->count > 1) {
-		begin(&r, W_FILE_TOTALS);
-		r.time_ns = w->last_ns;
-		r.device = w->device;
-		r.inode = w->inode;
-		r.number[0] = w->size_bytes;
-		r.number[1] = w->count;
-		put(&c->w, &r, sizeof(r), W_HOOK_SYSCALL);
-	}
-	bpf_map_delete_elem(&writers, &key);
-	return 0;
+	last = c->arguments[1];
+	close_many(key.pid, member, c->arguments[0], last == ~0U ? last : last + 1);
+	return TOLD;
 }
 
 static __always_inline void tell_refused(struct call *c)
@@ -313,48 +365,67 @@ static __always_inline void tell_refused(struct call *c)
 
 	begin(&r, W_SYSCALL_REFUSED);
 	r.error = -c->ret;
-	r.number[0] = SYSCALL_ARG0(c->regs);
+	r.number[0] = c->arguments[0];
 	r.number[1] = c->nr;
-	r.inode = SYSCALL_ARG1(c->regs);
-	put(&c->w, &r, sizeof(r), W_HOOK_SYSCALL);
+	r.inode = c->arguments[1];
+	put(&r, c->cgroup, W_HOOK_SYSCALL);
 }
 
 static __noinline int on_descriptor(struct call *c)
 {
-	struct file *file = file_of((__s32)argument(c->regs, 0));
+	struct file *file = file_of((__s32)argument(c, 0));
 	__u32 mode, command;
 
 	if (!file)
 		return 0;
 	if (c->nr == __NR_ioctl) {
-		command = argument(c->regs, 1);
+		command = argument(c, 1);
 		if ((command == TIOCSTI || command == TIOCLINUX) && c->ret < 0) {
 			tell_refused(c);
-			return 0;
+			return TOLD;
 		}
-		if (command != FICLONE && command != FICLONERANGE && command != FIDEDUPERANGE && command != FS_IOC_SETFLAGS)
+		if (command != FICLONE && command != FICLONERANGE && command != FS_IOC_SETFLAGS)
 			return 0;
 	}
 	mode = BPF_CORE_READ(file, f_inode, i_mode);
 	if (!keeps_content(mode))
 		return 0;
-	return ask_file(c, file, W_FILE_FD, argument(c->regs, c->shape.extra), c->nr);
+	return ask_file(c, file, W_FILE_FD, argument(c, c->shape.extra), c->nr);
 }
 
 static __noinline int on_map(struct call *c)
 {
-	__u32 flags = SYSCALL_ARG3(c->regs) & MAP_SHARED_BITS;
+	__u32 flags = c->arguments[3] & MAP_SHARED_BITS;
 	struct file *file;
 
 	if (c->ret < 0 && c->ret >= -ERRNO_MAX)
 		return 0;
 	if (flags != MAP_SHARED && flags != MAP_SHARED_VALIDATE)
 		return 0;
-	file = file_of((__s32)SYSCALL_ARG4(c->regs));
+	file = file_of((__s32)c->arguments[4]);
 	if (!file || !(BPF_CORE_READ(file, f_mode) & FMODE_WRITE) || !keeps_content(BPF_CORE_READ(file, f_inode, i_mode)))
 		return 0;
 	c->ret = 0;
-	return ask_file(c, file, W_FILE_MAPPED, SYSCALL_ARG1(c->regs), c->nr);
+	return ask_file(c, file, W_FILE_MAPPED, c->arguments[1], c->nr);
+}
+
+/* The trial that a cgroup belongs to, by the id of its own cgroup; 0 when it is none of ours. */
+static __always_inline __u64 trial_of(struct cgroup *cgroup)
+{
+	__u32 zero = 0, level;
+	struct w_settings *s = bpf_map_lookup_elem(&settings, &zero);
+	struct cgroup *ancestor;
+
+	if (!s)
+		return 0;
+	level = s->parent_level;
+	if ((__u32)BPF_CORE_READ(cgroup, level) <= level)
+		return 0;
+	bpf_probe_read_kernel(&ancestor, sizeof(ancestor), &cgroup->ancestors[level]);
+	if (BPF_CORE_READ(ancestor, kn, id) != s->parent_id)
+		return 0;
+	bpf_probe_read_kernel(&ancestor, sizeof(ancestor), &cgroup->ancestors[level + 1]);
+	return BPF_CORE_READ(ancestor, kn, id);
 }
 
 /* -- sockets ----------------------------------------------------------------------------------------------------- */
@@ -370,22 +441,40 @@ static __always_inline struct sock *sock_of(long fd)
 	return BPF_CORE_READ(socket, sk);
 }
 
-/* True when the peer of a connected unix socket lives in another pid namespace than we do. */
-static __always_inline bool peer_is_outside(struct sock *sk)
+/*
+ * True when the peer of a unix socket is no process of this trial. A stream knows the process that made its other end
+ * (or listened): it must be in our pid namespace. A datagram socket does not, but the peer's own socket does know the
+ * cgroup that it was made in.
+ */
+static __always_inline bool peer_is_outside(struct sock *sk, __u64 cgroup)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct pid *mine = BPF_CORE_READ(task, thread_pid);
-	struct pid *peer = BPF_CORE_READ(sk, sk_peer_pid);
-	__u32 level = BPF_CORE_READ(mine, level);
+	struct pid *mine, *peer;
 	struct upid own = {}, theirs = {};
+	struct sock *other;
+	__u32 level;
 
+	if (BPF_CORE_READ(sk, sk_type) == SOCK_DGRAM) {
+		other = BPF_CORE_READ((struct unix_sock *)sk, peer);
+		return other && trial_of(BPF_CORE_READ(other, sk_cgrp_data.cgroup)) != cgroup;
+	}
+	peer = BPF_CORE_READ(sk, sk_peer_pid);
 	if (!peer)
 		return false;
+	mine = BPF_CORE_READ(task, thread_pid);
+	level = BPF_CORE_READ(mine, level);
 	if (BPF_CORE_READ(peer, level) < level)
 		return true;
 	bpf_probe_read_kernel(&own, sizeof(own), &mine->numbers[level]);
 	bpf_probe_read_kernel(&theirs, sizeof(theirs), &peer->numbers[level]);
 	return own.ns != theirs.ns;
+}
+
+static __always_inline struct sock *unix_sock_of(long fd)
+{
+	struct sock *sk = sock_of(fd);
+
+	return sk && BPF_CORE_READ(sk, __sk_common.skc_family) == AF_UNIX ? sk : NULL;
 }
 
 static __noinline int on_socket(struct call *c)
@@ -394,45 +483,53 @@ static __noinline int on_socket(struct call *c)
 
 	begin(&r, W_SOCK_CREATED);
 	r.error = c->ret < 0 ? -c->ret : 0;
-	r.number[0] = SYSCALL_ARG0(c->regs) << 32 | (__u32)SYSCALL_ARG1(c->regs);
-	r.number[1] = SYSCALL_ARG2(c->regs);
-	put(&c->w, &r, sizeof(r), W_HOOK_SYSCALL);
-	return 0;
+	r.number[0] = c->arguments[0] << 32 | (__u32)c->arguments[1];
+	r.number[1] = c->arguments[2];
+	put(&r, c->cgroup, W_HOOK_SYSCALL);
+	return TOLD;
 }
 
 /* Unix sockets only: the cgroup hooks tell the others, with the address that the kernel itself uses. */
-static __always_inline void tell_unix(struct call *c, struct sock *sk, __u8 kind, bool outside, __u64 address, __u32 size)
+static __noinline int tell_unix(struct call *c, struct sock *sk)
 {
-	struct scratch *s = slot(0, kind);
+	__u64 address = c->number[0], size = c->number[1];
+	struct scratch *s = slot(SLOT_CALL, c->kind);
 
 	if (!s)
-		return;
+		return 0;
 	s->record.error = c->ret < 0 ? -c->ret : 0;
-	s->record.device = outside;
+	s->record.device = c->kind == W_CONN_ATTEMPTED && c->ret >= 0 && peer_is_outside(sk, c->cgroup);
 	s->record.number[0] = (__u64)AF_UNIX << 32;
 	s->record.number[1] = (__u64)BPF_CORE_READ(sk, sk_type) << 32;
-	if (memory_is_private(address))
-		s->record.flags |= W_F_PRIVATE;
 	size = size > 2 ? size - 2 : 0;
 	if (size > 108)
 		size = 108;
-	if (size && bpf_probe_read_user(s->text, size, (void *)(address + 2))) {
+	if (address + size < private_end(address))
+		s->record.flags |= W_F_PRIVATE;
+	barrier_var(size);
+	if (size && size <= 108 && bpf_probe_read_user(s->text, size, (void *)(address + 2))) {
 		s->record.flags |= W_F_TRUNCATED;
 		size = 0;
 	}
 	s->record.len[0] = size;
-	put_scratch(&c->w, s, size, W_HOOK_SYSCALL);
+	put_slot(SLOT_CALL, c->cgroup, size, W_HOOK_SYSCALL);
+	return TOLD;
 }
 
-static __noinline int on_connect(struct call *c)
+/* bind, connect, and a datagram with an address: it needs no connection. */
+static __noinline int on_address(struct call *c)
 {
-	struct sock *sk = sock_of((__s32)SYSCALL_ARG0(c->regs));
+	struct sock *sk;
 
-	if (!sk || BPF_CORE_READ(sk, __sk_common.skc_family) != AF_UNIX)
+	c->number[0] = argument(c, c->shape.path);
+	c->number[1] = argument(c, c->shape.extra);
+	if (!c->number[0])
 		return 0;
-	tell_unix(c, sk, W_CONN_ATTEMPTED, c->ret == 0 && peer_is_outside(sk), SYSCALL_ARG1(c->regs),
-		  SYSCALL_ARG2(c->regs));
-	return 0;
+	sk = unix_sock_of((__s32)c->arguments[0]);
+	if (!sk)
+		return 0;
+	c->kind = c->nr == __NR_bind ? W_SOCK_BOUND : W_CONN_ATTEMPTED;
+	return tell_unix(c, sk);
 }
 
 static __noinline int on_accept(struct call *c)
@@ -441,33 +538,79 @@ static __noinline int on_accept(struct call *c)
 
 	if (c->ret < 0)
 		return 0;
-	sk = sock_of(c->ret);
-	if (sk && BPF_CORE_READ(sk, __sk_common.skc_family) == AF_UNIX && peer_is_outside(sk))
-		tell_unix(c, sk, W_CONN_ATTEMPTED, true, 0, 0);
-	return 0;
+	sk = unix_sock_of(c->ret);
+	if (!sk || !peer_is_outside(sk, c->cgroup))
+		return 0;
+	c->kind = W_CONN_ATTEMPTED;
+	return tell_unix(c, sk);
 }
 
-/* Descriptors in a message: read from the caller's memory, so that a liar can hide one, but not the peer's side. */
+#define MESSAGES_MAX 1024
+#define CONTROLS_MAX 8
+#define CONTROL_ALIGN(size) (((size) + 7) & ~7UL)
+
+struct messages {
+	__u64 next;		/* of struct mmsghdr */
+	struct user_msghdr message;
+	bool passes;
+	__u8 pad[7];
+};
+
+/* One of the headers of control data; a list that goes on after the last one we look at counts as passing. */
+static __always_inline bool passes_rights(struct user_msghdr *message)
+{
+	__u64 at = (__u64)message->msg_control, end = at + message->msg_controllen;
+	struct cmsghdr control;
+
+	for (int i = 0; i < CONTROLS_MAX; i++) {
+		if (!at || at + sizeof(control) > end || bpf_probe_read_user(&control, sizeof(control), (void *)at))
+			return false;
+		if (control.cmsg_level == SOL_SOCKET && control.cmsg_type == SCM_RIGHTS && control.cmsg_len > sizeof(control))
+			return true;
+		at += CONTROL_ALIGN(control.cmsg_len);
+	}
+	return true;
+}
+
+static long look_into_message(__u32 i, void *data)
+{
+	struct messages *m = data;
+
+	if (bpf_probe_read_user(&m->message, sizeof(m->message), (void *)m->next))
+		return 1;
+	m->next += sizeof(struct user_mmsghdr);
+	m->passes = passes_rights(&m->message);
+	return m->passes;
+}
+
+/* Descriptors in messages: read from the caller's memory, so that a liar can hide one, but not the peer's side. */
 static __noinline int on_message(struct call *c)
 {
-	struct sock *sk = sock_of((__s32)SYSCALL_ARG0(c->regs));
-	struct user_msghdr message = {};
-	struct cmsghdr control = {};
+	struct messages m = { .next = c->arguments[1] };
+	__u64 count = 1;
 	struct w_record r;
+	struct sock *sk;
 
-	if (!sk || c->ret < 0 || BPF_CORE_READ(sk, __sk_common.skc_family) != AF_UNIX)
+	if (c->ret < 0)
 		return 0;
-	if (bpf_probe_read_user(&message, sizeof(message), (void *)SYSCALL_ARG1(c->regs)) || !message.msg_control)
+	sk = unix_sock_of((__s32)c->arguments[0]);
+	if (!sk)
 		return 0;
-	if (bpf_probe_read_user(&control, sizeof(control), message.msg_control))
-		return 0;
-	if (control.cmsg_level != SOL_SOCKET || control.cmsg_type != SCM_RIGHTS || control.cmsg_len <= sizeof(control))
-		return 0;
-	begin(&r, W_DESC_PASSED);
-	r.device = peer_is_outside(sk);
-	r.number[0] = c->nr == __NR_recvmsg;
-	put(&c->w, &r, sizeof(r), W_HOOK_SYSCALL);
-	return 0;
+	if (c->nr == __NR_sendmmsg || c->nr == __NR_recvmmsg)
+		count = c->ret < MESSAGES_MAX ? c->ret : MESSAGES_MAX;
+	bpf_loop(count, look_into_message, &m, 0);
+	if (m.passes) {
+		begin(&r, W_DESC_PASSED);
+		r.device = peer_is_outside(sk, c->cgroup);
+		r.number[0] = c->nr == __NR_recvmsg || c->nr == __NR_recvmmsg;
+		put(&r, c->cgroup, W_HOOK_SYSCALL);
+	}
+	if (c->nr != __NR_sendmsg || !m.message.msg_name)
+		return m.passes ? TOLD : 0;
+	c->kind = W_CONN_ATTEMPTED;
+	c->number[0] = (__u64)m.message.msg_name;
+	c->number[1] = m.message.msg_namelen;
+	return tell_unix(c, sk);
 }
 
 /* -- other processes --------------------------------------------------------------------------------------------- */
@@ -478,18 +621,18 @@ static __noinline int on_reach(struct call *c)
 {
 	struct w_record r;
 
-	if (c->nr == __NR_ptrace && SYSCALL_ARG0(c->regs) == PTRACE_TRACEME)
+	if (c->nr == __NR_ptrace && c->arguments[0] == PTRACE_TRACEME)
 		return 0;
 	/* A tracer makes thousands of calls: the first ones that open the way, and all that fail, are enough. */
-	if (c->nr == __NR_ptrace && c->ret >= 0 && SYSCALL_ARG0(c->regs) != 16 && SYSCALL_ARG0(c->regs) != 0x4206 &&
-	    SYSCALL_ARG0(c->regs) != 4 && SYSCALL_ARG0(c->regs) != 5)
+	if (c->nr == __NR_ptrace && c->ret >= 0 && c->arguments[0] != 16 && c->arguments[0] != 0x4206 &&
+	    c->arguments[0] != 4 && c->arguments[0] != 5)
 		return 0;
 	begin(&r, W_PROC_REACHED);
 	r.error = c->ret < 0 ? -c->ret : 0;
-	r.number[0] = argument(c->regs, c->shape.extra);
+	r.number[0] = argument(c, c->shape.extra);
 	r.number[1] = c->nr;
-	put(&c->w, &r, sizeof(r), W_HOOK_SYSCALL);
-	return 0;
+	put(&r, c->cgroup, W_HOOK_SYSCALL);
+	return TOLD;
 }
 
 /* Signals that arrive are told where they are generated; here only those that were refused. */
@@ -501,16 +644,20 @@ static __noinline int on_failed_kill(struct call *c)
 		return 0;
 	begin(&r, W_SIGNAL_SENT);
 	r.error = EPERM;
-	r.number[1] = argument(c->regs, 0) << 32 | (__u32)argument(c->regs, c->nr == __NR_tgkill ? 2 : 1);
-	put(&c->w, &r, sizeof(r), W_HOOK_SYSCALL);
-	return 0;
+	r.number[1] = argument(c, 0) << 32 | (__u32)argument(c, c->nr == __NR_tgkill ? 2 : 1);
+	put(&r, c->cgroup, W_HOOK_SYSCALL);
+	return TOLD;
 }
 
 static __noinline int on_refused(struct call *c)
 {
-	if (c->ret == -EPERM || c->ret == -ENOSYS || c->ret == -EACCES)
-		tell_refused(c);
-	return 0;
+	/* Writes that these two carry out are not looked at: where no box refuses them, they count as lost. */
+	if (c->ret > 0 && (c->nr == __NR_io_submit || c->nr == __NR_io_uring_enter))
+		count_loss(c->cgroup, W_HOOK_SYSCALL, -ENOSYS);
+	if (c->ret != -EPERM && c->ret != -ENOSYS && c->ret != -EACCES)
+		return 0;
+	tell_refused(c);
+	return TOLD;
 }
 
 static __always_inline int dispatch(struct call *c)
@@ -525,15 +672,15 @@ static __always_inline int dispatch(struct call *c)
 	case S_FD:
 		return on_descriptor(c);
 	case S_PATH:
-		return ask_path(c, W_FILE_PATH);
+		return ask_path(c, W_FILE_PATH, argument(c, c->shape.extra));
 	case S_MAP:
 		return on_map(c);
 	case S_EXEC:
-		return c->ret < 0 ? ask_path(c, W_PROC_EXEC_FAILED) : TELL_NOTHING;
+		return c->ret < 0 ? ask_path(c, W_PROC_EXEC_FAILED, 0) : TELL_NOTHING;
 	case S_SOCKET:
 		return on_socket(c);
-	case S_CONNECT:
-		return on_connect(c);
+	case S_ADDRESS:
+		return on_address(c);
 	case S_ACCEPT:
 		return on_accept(c);
 	case S_MESSAGE:
@@ -549,16 +696,37 @@ static __always_inline int dispatch(struct call *c)
 	}
 }
 
+/*
+ * True for a call by the numbers of another architecture (int 0x80, x32), which would be taken for another one. Boxes
+ * kill such callers; where there is none, what is not read here counts as lost.
+ */
+static __always_inline bool is_foreign(struct pt_regs *regs)
+{
+#if defined(__TARGET_ARCH_x86)
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	return (SYSCALL_NR(regs) & X32_BIT) || (BPF_CORE_READ(task, thread_info.status) & TS_COMPAT);
+#else
+	return false;
+#endif
+}
+
 SEC("tp_btf/sys_exit")
 int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
 {
-	struct call c = { .regs = regs, .ret = ret };
+	struct call c = { .ret = ret, .cgroup = current_trial() };
 	__u64 nr;
 	int told;
 
-	if (!find_trial(&c.w))
+	if (!c.cgroup)
 		return 0;
 	nr = SYSCALL_NR(regs);
+	if (is_foreign(regs)) {
+		/* -1 stands for no call at all, and has every bit. */
+		if (ret != -ENOSYS && nr != (__u64)-1)
+			count_loss(c.cgroup, W_HOOK_SYSCALL, -ENOSYS);
+		return 0;
+	}
 	if (nr >= SYSCALLS_MAX)
 		return 0;
 	c.nr = nr;
@@ -568,17 +736,25 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
 	/* A call that is to be restarted has not happened yet. */
 	if (ret <= -ERESTART_FIRST && ret >= -ERESTART_FIRST - 4)
 		return 0;
+	c.arguments[0] = SYSCALL_ARG0(regs);
+	c.arguments[1] = SYSCALL_ARG1(regs);
+	c.arguments[2] = SYSCALL_ARG2(regs);
+	c.arguments[3] = SYSCALL_ARG3(regs);
+	c.arguments[4] = SYSCALL_ARG4(regs);
+	c.arguments[5] = SYSCALL_ARG5(regs);
 	c.shape.dirfd = shapes[nr].dirfd;
 	c.shape.path = shapes[nr].path;
 	c.shape.dirfd2 = shapes[nr].dirfd2;
 	c.shape.path2 = shapes[nr].path2;
 	c.shape.extra = shapes[nr].extra;
 	told = dispatch(&c);
+	if (told == TELL_NOTHING)
+		return 0;
 	if (told == TELL_FILE)
 		tell_file(&c);
 	else if (told == TELL_PATH)
 		tell_path(&c);
-	throttle(&c.w);
+	throttle(c.cgroup);
 	return 0;
 }
 
@@ -594,66 +770,52 @@ static __always_inline __u32 pid_inside(struct task_struct *task)
 	return own.nr;
 }
 
-/* The trial that a cgroup belongs to, by the id of its own cgroup; 0 when it is none of ours. */
-static __always_inline __u64 trial_of(struct cgroup *cgroup, struct w_settings *s)
+/* Exits, and where signals go, are told by this: a member that finds no room is a loss. */
+static __always_inline void remember(__u64 cgroup, __u32 pid, __u64 start_ns, enum w_hook hook)
 {
-	__u32 level = s->parent_level;
-	struct cgroup *ancestor;
+	struct w_member member = { .cgroup = cgroup, .start_ns = start_ns };
+	long error = bpf_map_update_elem(&members, &pid, &member, BPF_ANY);
 
-	if ((__u32)BPF_CORE_READ(cgroup, level) <= level)
-		return 0;
-	bpf_probe_read_kernel(&ancestor, sizeof(ancestor), &cgroup->ancestors[level]);
-	if (BPF_CORE_READ(ancestor, kn, id) != s->parent_id)
-		return 0;
-	bpf_probe_read_kernel(&ancestor, sizeof(ancestor), &cgroup->ancestors[level + 1]);
-	return BPF_CORE_READ(ancestor, kn, id);
+	if (error)
+		count_loss(cgroup, hook, error);
 }
 
-static __always_inline void tell_join(struct task_struct *task, __u64 cgroup)
-{
-	struct w_member member = { .cgroup = cgroup, .start_ns = start_of(task) };
-	struct w_record r;
-	struct watched w;
-	__u32 pid = task->tgid;
-
-	if (!find_trial_of(&w, cgroup))
-		return;
-	bpf_map_update_elem(&members, &pid, &member, BPF_ANY);
-	begin(&r, W_PROC_STARTED);
-	r.pid = pid;
-	r.start_ns = member.start_ns;
-	r.number[1] = pid_inside(task);
-	put(&w, &r, sizeof(r), W_HOOK_CGROUP);
-}
-
-/* A child belongs to the cgroup it was born into: clone3 may name another one than its maker's. */
+/*
+ * The child's cgroup decides, not the parent's: clone3(CLONE_INTO_CGROUP) makes them differ, and no other hook tells
+ * that. The record of one that was made from outside has no parent, as for whoever joins.
+ */
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
-	__u32 pid = child->tgid, zero = 0;
-	struct w_settings *s = bpf_map_lookup_elem(&settings, &zero);
-	struct w_member member;
+	__u32 pid = BPF_CORE_READ(child, tgid);
+	struct cgroup *to = BPF_CORE_READ(child, cgroups, dfl_cgrp);
+	__u64 trial = trial_of(to), home = current_trial(), start_ns;
 	struct w_record r;
-	struct watched w;
 
-	if (child->pid != child->tgid || !s)
+	if ((!trial && !home) || BPF_CORE_READ(child, pid) != pid)
 		return 0;
-	if (!find_trial(&w)) {
-		member.cgroup = trial_of(BPF_CORE_READ(child, cgroups, dfl_cgrp), s);
-		if (member.cgroup)
-			tell_join(child, member.cgroup);
-		return 0;
+	start_ns = BPF_CORE_READ(child, start_boottime);
+	if (trial) {
+		begin(&r, W_PROC_STARTED);
+		if (home == trial) {
+			r.number[0] = r.start_ns;
+			r.number[1] = (__u64)r.pid << 32;
+		}
+		r.number[1] |= pid_inside(child);
+		r.pid = pid;
+		r.start_ns = start_ns;
+		r.device = bpf_get_current_uid_gid();
+		remember(trial, pid, start_ns, W_HOOK_FORK);
+		put(&r, trial, W_HOOK_FORK);
 	}
-	begin(&r, W_PROC_STARTED);
-	member.cgroup = w.cgroup;
-	member.start_ns = child->start_boottime;
-	bpf_map_update_elem(&members, &pid, &member, BPF_ANY);
-	r.number[0] = r.start_ns;
-	r.number[1] = (__u64)r.pid << 32 | pid_inside(child);
+	if (!home || home == trial)
+		return 0;
+	/* Born outside, and gone from the start. */
+	begin(&r, W_MEMBERSHIP_LEFT);
 	r.pid = pid;
-	r.start_ns = child->start_boottime;
-	r.device = bpf_get_current_uid_gid();
-	put(&w, &r, sizeof(r), W_HOOK_FORK);
+	r.start_ns = start_ns;
+	r.number[0] = BPF_CORE_READ(to, kn, id);
+	put(&r, home, W_HOOK_FORK);
 	return 0;
 }
 
@@ -661,62 +823,88 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(on_exec, struct task_struct *task, int old_pid, struct linux_binprm *bprm)
 {
-	struct watched w;
+	__u64 trial = current_trial();
+	struct w_trial *counters;
 	struct scratch *s;
 	struct file *exe;
+	struct w_member *member;
 	__u64 address, size;
-	__u32 off, end;
+	__u32 off, end, pid;
 
-	if (!find_trial(&w))
+	if (!trial)
 		return 0;
-	s = slot(1, W_PROC_EXECUTED);
+	s = slot(SLOT_EXEC, W_PROC_EXECUTED);
 	if (!s)
 		return 0;
-	exe = bprm->file;
+	exe = BPF_CORE_READ(bprm, file);
 	s->record.flags = W_F_KERNEL;
 	s->record.device = kernel_device(BPF_CORE_READ(exe, f_inode));
 	s->record.inode = BPF_CORE_READ(exe, f_inode, i_ino);
-	off = put_file_path(s, 0, exe);
+	off = put_file_path(s, SLOT_EXEC, exe);
 	s->record.len[0] = off;
-	end = put_path(s, off, BPF_CORE_READ(task, fs, pwd.dentry), BPF_CORE_READ(task, fs, pwd.mnt));
+	end = put_path(SLOT_EXEC, off, (__u64)BPF_CORE_READ(task, fs, pwd.dentry),
+		       (__u64)BPF_CORE_READ(task, fs, pwd.mnt));
 	s->record.len[1] = end - off;
-	address = task->mm->arg_start;
-	size = task->mm->arg_end - address;
+	address = BPF_CORE_READ(task, mm, arg_start);
+	size = BPF_CORE_READ(task, mm, arg_end) - address;
+	/* What is missing of the arguments shows against this number. */
 	s->record.number[0] = size;
-	if (size > W_ARGV_MAX) {
+	if (size > W_ARGV_MAX)
 		size = W_ARGV_MAX;
-		s->record.flags |= W_F_TRUNCATED;
-	}
 	if (end <= TEXT_MAX - W_ARGV_MAX && size && size <= W_ARGV_MAX) {
-		if (bpf_probe_read_user(s->text + end, size, (void *)address)) {
-			s->record.flags |= W_F_TRUNCATED;
-			__sync_fetch_and_add(&w.trial->unreadable, 1);
-		} else {
+		counters = bpf_map_lookup_elem(&trials, &trial);
+		if (!bpf_probe_read_user(s->text + end, size, (void *)address))
 			end += size;
-		}
-	} else {
-		s->record.flags |= W_F_TRUNCATED;
+		else if (counters)
+			__sync_fetch_and_add(&counters->unreadable, 1);
 	}
-	put_scratch(&w, s, end, W_HOOK_EXEC);
+	/* The thread that called is the leader now; an old leader that it ended is not to be waited for. */
+	pid = s->record.pid;
+	member = bpf_map_lookup_elem(&members, &pid);
+	if (member)
+		member->leader_ended = 0;
+	put_slot(SLOT_EXEC, trial, end, W_HOOK_EXEC);
 	return 0;
 }
 
+/*
+ * A process ends with its last thread, but threads come through here side by side, each after it was counted out: two
+ * may find that they are the last, and the leader's code may not be set yet when another finds so. Hence:
+ *  - SIGNAL_GROUP_EXIT: all threads end with one code, which was set with that flag. Whoever comes tells it.
+ *  - Else wait() reports the leader's own code: it is told when the leader has come through here too.
+ *  - Whoever removes the member tells; the other one finds it gone. The leader leaves its mark before it counts, and
+ *    every other counts before it looks for the mark, so that one of the two tells.
+ */
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)
 {
+	__u32 pid = BPF_CORE_READ(task, tgid), status;
+	bool leader = BPF_CORE_READ(task, pid) == pid;
+	__u64 trial = current_trial();
+	struct w_member *member;
 	struct w_record r;
-	struct watched w;
-	__u32 pid, flags;
 
-	if (!find_trial(&w) || task->signal->live.counter)
+	if (!trial)
+		return 0;
+	member = bpf_map_lookup_elem(&members, &pid);
+	if (!member)
+		return 0;
+	if (leader)
+		__sync_lock_test_and_set(&member->leader_ended, 1);
+	if (BPF_CORE_READ(task, signal, live.counter))
+		return 0;
+	if (BPF_CORE_READ(task, signal, flags) & SIGNAL_GROUP_EXIT)
+		status = BPF_CORE_READ(task, signal, group_exit_code);
+	else if (member->leader_ended)
+		status = BPF_CORE_READ(task, group_leader, exit_code);
+	else
+		return 0;
+	close_many(pid, member, 0, ~0U);
+	if (bpf_map_delete_elem(&members, &pid))
 		return 0;
 	begin(&r, W_PROC_EXITED);
-	flags = task->signal->flags;
-	/* SIGNAL_GROUP_EXIT: all threads end with this code; else the leader's own counts, as wait() reports it. */
-	r.number[0] = flags & 4 ? task->signal->group_exit_code : task->group_leader->exit_code;
-	pid = r.pid;
-	bpf_map_delete_elem(&members, &pid);
-	put(&w, &r, sizeof(r), W_HOOK_EXIT);
+	r.number[0] = status;
+	put(&r, trial, W_HOOK_EXIT);
 	return 0;
 }
 
@@ -725,53 +913,75 @@ int BPF_PROG(on_signal, int sig, struct kernel_siginfo *info, struct task_struct
 {
 	struct w_member *home;
 	struct w_record r;
-	struct watched w;
+	__u64 trial = current_trial();
+	__u64 stack, end;
 	__u32 pid;
 	int code = 1;
 
-	/* 0 and 1 stand for the kernel itself; the kernel's own reports (a child's end, a timer) are positive codes. */
-	if ((__u64)info <= 2 || !find_trial(&w))
+	/*
+	 * 0 and 1 stand for the kernel itself, and its own reports (a child's end, a fault) have positive codes. A timer
+	 * of anybody's may expire while a member happens to run: its description is no local variable of the sender.
+	 */
+	stack = (__u64)BPF_CORE_READ(bpf_get_current_task_btf(), stack);
+	end = stack + KERNEL_STACK;
+	/* Kept apart: pointers can be compared here, but not subtracted. */
+	barrier_var(stack);
+	barrier_var(end);
+	if ((__u64)info < stack || (__u64)info >= end || !trial)
 		return 0;
 	bpf_probe_read_kernel(&code, sizeof(code), &info->si_code);
 	if (code > 0)
 		return 0;
 	begin(&r, W_SIGNAL_SENT);
-	pid = task->tgid;
+	pid = BPF_CORE_READ(task, tgid);
 	home = bpf_map_lookup_elem(&members, &pid);
 	r.number[0] = start_of(task);
 	r.number[1] = (__u64)pid << 32 | (__u32)sig;
-	r.device = home && home->cgroup == w.cgroup;
-	put(&w, &r, sizeof(r), W_HOOK_SIGNAL);
+	r.device = home && home->cgroup == trial;
+	put(&r, trial, W_HOOK_SIGNAL);
 	return 0;
 }
 
-/* Who joins a trial becomes known; who leaves it is told, since nothing of it is seen any more. */
+static __always_inline void tell_join(struct task_struct *task, __u32 pid, __u64 cgroup)
+{
+	struct w_record r;
+
+	begin(&r, W_PROC_STARTED);
+	r.pid = pid;
+	r.start_ns = start_of(task);
+	r.number[1] = pid_inside(task);
+	remember(cgroup, pid, r.start_ns, W_HOOK_CGROUP);
+	put(&r, cgroup, W_HOOK_CGROUP);
+}
+
+/*
+ * Who joins a trial becomes known; who leaves it is told, since nothing of it is seen any more. This runs for each
+ * thread: the first one speaks for its process.
+ */
 SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(on_cgroup_attach, struct cgroup *to, const char *path, struct task_struct *task, bool threadgroup)
 {
-	__u32 pid = task->tgid, zero = 0;
-	struct w_settings *s = bpf_map_lookup_elem(&settings, &zero);
+	__u32 pid = BPF_CORE_READ(task, tgid);
 	struct w_member *home = bpf_map_lookup_elem(&members, &pid);
 	struct w_record r;
-	struct watched w;
 	__u64 trial;
 
 	/* Other hierarchies than v2 come through here too: theirs have an id of their own. */
-	if (!s || BPF_CORE_READ(to, root, hierarchy_id) != 0)
+	if (BPF_CORE_READ(to, root, hierarchy_id) != 0)
 		return 0;
-	trial = trial_of(to, s);
-	if (!home) {
-		if (trial)
-			tell_join(task, trial);
-		return 0;
+	trial = trial_of(to);
+	if (home) {
+		if (trial == home->cgroup)
+			return 0;
+		begin(&r, W_MEMBERSHIP_LEFT);
+		r.pid = pid;
+		r.start_ns = start_of(task);
+		r.number[0] = BPF_CORE_READ(to, kn, id);
+		put(&r, home->cgroup, W_HOOK_CGROUP);
+		bpf_map_delete_elem(&members, &pid);
 	}
-	if (trial == home->cgroup || !find_trial_of(&w, home->cgroup))
-		return 0;
-	begin(&r, W_MEMBERSHIP_LEFT);
-	r.pid = pid;
-	r.start_ns = start_of(task);
-	r.number[0] = BPF_CORE_READ(to, kn, id);
-	put(&w, &r, sizeof(r), W_HOOK_CGROUP);
+	if (trial)
+		tell_join(task, pid, trial);
 	return 0;
 }
 
@@ -798,20 +1008,22 @@ static __always_inline bool is_loopback6(const __u32 *ip)
 
 static __always_inline int tell_address(struct bpf_sock_addr *ctx, const __u32 *ip, bool local, __u8 told, __u8 refused)
 {
+	__u64 trial = current_trial();
 	struct address_record a;
-	struct watched w;
+	struct w_orders *order;
 	bool refuse;
 
-	if (!find_trial(&w))
+	order = bpf_map_lookup_elem(&orders, &trial);
+	if (!order)
 		return 1;
-	refuse = !local && refused && w.trial->network == W_NET_REFUSE;
+	refuse = !local && refused && order->network == W_NET_REFUSE;
 	__builtin_memset(&a, 0, sizeof(a));
 	begin(&a.record, refuse ? refused : told);
 	__builtin_memcpy(a.ip, ip, sizeof(a.ip));
 	a.record.len[0] = sizeof(a.ip);
 	a.record.number[0] = (__u64)ctx->user_family << 32 | bpf_ntohs(ctx->user_port);
 	a.record.number[1] = (__u64)ctx->type << 32 | ctx->protocol;
-	put(&w, &a, sizeof(a), W_HOOK_SOCKET);
+	put_bytes(trial, &a, sizeof(a), W_HOOK_SOCKET);
 	return !refuse;
 }
 

@@ -82,10 +82,14 @@ struct w_trial {
 	__u64 egress_bytes;
 	__u64 throttled_ns;
 	__u64 unreadable;	/* arguments that could not be read */
-	__u32 epoch;		/* raised at each boundary of the trial: first writes are told anew */
-	__u32 network;		/* enum w_network */
 	__u32 last_error;	/* errno of the last loss */
 	__u32 pad;
+};
+
+/* What the programs are told about a trial: apart from the counters, since writing those back would undo some. */
+struct w_orders {
+	__u32 epoch;		/* raised at each boundary of the trial: first writes are told anew */
+	__u32 network;		/* enum w_network */
 };
 
 enum w_network {
@@ -103,6 +107,8 @@ struct w_settings {
 struct w_member {
 	__u64 cgroup;
 	__u64 start_ns;
+	__u32 leader_ended;	/* its first thread has come to its end */
+	__u32 files_end;	/* above every descriptor that it wrote through */
 };
 
 /* One descriptor that was written through, keyed by thread group and descriptor. */
@@ -125,9 +131,10 @@ struct w_writer {
 
 #define W_CHECK(type, size) _Static_assert(sizeof(type) == (size), #type)
 W_CHECK(struct w_record, 56);
-W_CHECK(struct w_trial, 128);
+W_CHECK(struct w_trial, 120);
+W_CHECK(struct w_orders, 8);
 W_CHECK(struct w_settings, 16);
-W_CHECK(struct w_member, 16);
+W_CHECK(struct w_member, 24);
 W_CHECK(struct w_writer, 64);
 
 #endif

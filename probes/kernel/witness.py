@@ -57,6 +57,7 @@ class KernelWitness:
         self.ring_fd = ring_fd
         self.ring = Ring(ring_fd, ring_bytes)
         self._trials = libbpf.BpfMap(libbpf.open_pin(directory / "trials"), ctypes.sizeof(abi.Trial))
+        self._orders = libbpf.BpfMap(libbpf.open_pin(directory / "orders"), abi.ORDERS.size)
         self._writers = libbpf.BpfMap(libbpf.open_pin(directory / "writers"), abi.WRITER.size)
         self._members = libbpf.BpfMap(libbpf.open_pin(directory / "members"), abi.MEMBER.size)
         self._programs = [libbpf.open_pin(path) for path in sorted(directory.glob("prog_*"))]
@@ -74,14 +75,16 @@ class KernelWitness:
         with pins.locked(cgroup_root):
             directory = pins.ensure(pins.Parent.of(cgroup.parent))
             ring_fd = libbpf.create_ring(ring_bytes)
-            trials = libbpf.BpfMap(libbpf.open_pin(directory / "trials"), ctypes.sizeof(abi.Trial))
-            rings = libbpf.BpfMap(libbpf.open_pin(directory / "rings"), 4)
-            try:
-                trials.update(key, bytes(abi.Trial(network=abi.Network.REFUSE)))
-                rings.update(key, ring_fd.to_bytes(4, "little"))
-            finally:
-                trials.close()
-                rings.close()
+            for name, value in (
+                ("trials", bytes(abi.Trial())),
+                ("orders", abi.ORDERS.pack(0, abi.Network.REFUSE)),
+                ("rings", ring_fd.to_bytes(4, "little")),
+            ):
+                entries = libbpf.BpfMap(libbpf.open_pin(directory / name), len(value))
+                try:
+                    entries.update(key, value)
+                finally:
+                    entries.close()
             return cls(cgroup_root, cgroup_id, directory, ring_fd, ring_bytes)
 
     def close(self) -> None:
@@ -89,9 +92,8 @@ class KernelWitness:
         self.ring.close()
         for fd in (self.ring_fd, *self._programs):
             os.close(fd)
-        self._trials.close()
-        self._writers.close()
-        self._members.close()
+        for opened in (self._trials, self._orders, self._writers, self._members):
+            opened.close()
         pins.collect_garbage(self._cgroup_root)
 
     def _trial(self) -> abi.Trial:
@@ -128,22 +130,22 @@ class KernelWitness:
 
     def next_epoch(self) -> None:
         """From here on the first write through each descriptor is told again: call it at each boundary of the trial."""
-        trial = self._trial()
-        trial.epoch += 1
-        self._trials.update(self._key, bytes(trial))
+        epoch, network = abi.ORDERS.unpack(self._orders.lookup(self._key) or bytes(abi.ORDERS.size))
+        self._orders.update(self._key, abi.ORDERS.pack(epoch + 1, network))
 
     def pending_totals(self) -> tuple[bytes, int]:
-        """Give, as a slab of records and their count, the writes that no close has told yet."""
+        """Take, as a slab of records and their count, the writes that no close has told yet: each is told once."""
         records = []
-        for key in self._writers.keys(abi.WRITER_KEY.size):
-            value = self._writers.lookup(key)
-            if value and (record := self._totals(key, value)):
+        for key, value in self._writers.entries(abi.WRITER_KEY.size):
+            mine = abi.WRITER.unpack(value)[1] == self._cgroup_id
+            taken = self._writers.take(key) if mine else None
+            if taken and (record := self._totals(key, taken)):
                 records.append(record)
         return b"".join(records), len(records)
 
     def _totals(self, key: bytes, value: bytes) -> bytes | None:
-        _file, cgroup, start_ns, inode, count, size_bytes, last_ns, device, _epoch = abi.WRITER.unpack(value)
-        if cgroup != self._cgroup_id or count < 2:  # noqa: PLR2004 - the first write was told when it happened
+        _file, _cgroup, start_ns, inode, count, size_bytes, last_ns, device, _epoch = abi.WRITER.unpack(value)
+        if count < 2:  # noqa: PLR2004 - the first write was told when it happened
             return None
         pid, _fd = abi.WRITER_KEY.unpack(key)
         record = abi.RECORD.pack(

@@ -43,7 +43,7 @@ def _isolate(init_pid: int, workspace: bytes, done: Isolation) -> None:
     try:
         namespace = os.open(f"/proc/{init_pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            libc.unshare(libc.CloneFlag.FS)
+            libc.unshare(libc.CLONE_FS)
             libc.setns(namespace, libc.CloneFlag.NEWNS)
         finally:
             os.close(namespace)

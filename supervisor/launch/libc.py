@@ -36,7 +36,6 @@ NO_FLAGS = MountFlag(0)
 class CloneFlag(IntFlag):
     """``CLONE_*`` of <linux/sched.h>: the namespaces."""
 
-    FS = 0x00000200
     NEWNS = 0x00020000
     NEWCGROUP = 0x02000000
     NEWUTS = 0x04000000
@@ -46,6 +45,7 @@ class CloneFlag(IntFlag):
     NEWNET = 0x40000000
 
 
+CLONE_FS = 0x00000200  # a root and working directory of its own: no namespace, and every thread is made with it
 MNT_DETACH = 2
 _MAX_HANDLE = 128
 _AT_FDCWD = -100
@@ -90,7 +90,7 @@ def make_readonly(target: bytes) -> None:
     _check(_libc.syscall(_SYS_MOUNT_SETATTR, _AT_FDCWD, target, 0, ctypes.byref(attributes), size), target)
 
 
-def unshare(flags: CloneFlag) -> None:
+def unshare(flags: int) -> None:
     """Move the calling thread into new namespaces."""
     _check(_libc.unshare(int(flags)))
 

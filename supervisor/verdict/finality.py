@@ -75,8 +75,7 @@ def judge_finality(situation: Situation) -> FinalityFound:
             (final if closed else unresolved).extend(found)
     return FinalityFound(
         final=bool(final) and not unresolved,
-        intervened=situation.following in {Following.CANCELLED, Following.ISOLATED}
-        and period is not PeriodKind.ENDPOINT,
+        intervened=situation.following in _INTERVENTIONS and period is not PeriodKind.ENDPOINT,
         reasons=(*unresolved, *final),
         captured=situation.at_endpoint if period is PeriodKind.ENDPOINT else situation.at_deadline,
     )
@@ -193,6 +192,8 @@ def _commit_failed(situation: Situation) -> Sequence[tuple[str, tuple[int, ...]]
     text = f"the staged writes could not be applied: {line.commit_error or 'no reason was given'}"
     return ((text, _numbers(situation, "stage.committed")),)
 
+
+_INTERVENTIONS = frozenset({Following.CANCELLED, Following.ISOLATED})
 
 _F, _U = Answer.FINAL, Answer.UNRESOLVED
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,6 +15,9 @@ from pathlib import Path
 
 from supervisor.launch.box import Box, BoxSpec, hold
 from supervisor.launch.view import ViewSpec
+
+PYTHON = str(Path(sys.executable).resolve())
+"""The interpreter itself: a virtual environment below /tmp does not exist in a box."""
 
 
 def cgroup_root() -> Path:

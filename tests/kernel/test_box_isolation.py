@@ -6,14 +6,13 @@ import concurrent.futures
 import json
 import os
 import signal
-import sys
 import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from box_builder import BoxLab, RealCgroup, box_lab, wait_end
+from box_builder import PYTHON, BoxLab, RealCgroup, box_lab, wait_end
 
 from supervisor.errors import LaunchError
 from supervisor.launch.box import hold
@@ -30,7 +29,7 @@ def lab() -> Iterator[BoxLab]:
 
 def python(source: str) -> tuple[str, str, str]:
     """Give the argv of a Python program."""
-    return (sys.executable, "-c", textwrap.dedent(source))
+    return (PYTHON, "-c", textwrap.dedent(source))
 
 
 SYSCALL = """
@@ -60,7 +59,7 @@ def test_a_command_that_cannot_run_is_127_or_126_with_a_message(lab: BoxLab) -> 
 def test_argv_is_verbatim(lab: BoxLab) -> None:
     """Every byte of argv arrives, empty words and bytes that are no text included."""
     words = [b"a b", b"c'd", b"", b"--", b"-x", b"*", b"\xff\n", "é".encode()]
-    outcome = lab.run(sys.executable, "-c", "import os,sys;print([os.fsencode(a) for a in sys.argv[1:]])", *words)
+    outcome = lab.run(PYTHON, "-c", "import os,sys;print([os.fsencode(a) for a in sys.argv[1:]])", *words)
     assert outcome.text == f"{words}\n"
 
 
@@ -406,3 +405,10 @@ def test_signals_are_for_a_living_cmd_only(lab: BoxLab) -> None:
         assert box.signal(signal.SIGTERM)
         assert box.wait()
         assert not box.signal(signal.SIGTERM)
+
+
+def test_threads_and_processes_can_be_made(lab: BoxLab) -> None:
+    """The filter of clone flags names namespaces only: a thread is no namespace."""
+    source = "import threading; t = threading.Thread(target=print, args=('made',)); t.start(); t.join()"
+    outcome = lab.run(*python(source))
+    assert outcome.out == b"made\n"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from box_builder import BoxLab, box_lab
+from box_builder import PYTHON, BoxLab, box_lab
 
 from supervisor.errors import LaunchError
 
@@ -48,7 +48,7 @@ sys.stdout.buffer.write(outcome.out); sys.stderr.buffer.write(outcome.err)
 
     words = json.dumps([str(lab.base), setup, argv, changes])
     done = subprocess.run(
-        [sys.executable, "-c", source, words], capture_output=True, text=True, check=False,
+        [PYTHON, "-c", source, words], capture_output=True, text=True, check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join((str(Path(__file__).parent), *sys.path))},
     )  # fmt: skip
     assert not done.stderr, done.stderr
@@ -100,7 +100,7 @@ def test_odd_workspace_names(lab: BoxLab, name: str) -> None:
     workspace.mkdir()
     (workspace / "there").write_text("x")
     outcome = lab.run(
-        sys.executable, "-c", "import os; print(os.listdir(), os.getcwdb()); open('made','w')",
+        PYTHON, "-c", "import os; print(os.listdir(), os.getcwdb()); open('made','w')",
         view=lab.view(workspace=os.fsencode(workspace)),
     )  # fmt: skip
     assert outcome.text == f"['there'] {os.fsencode(workspace)}\n"
