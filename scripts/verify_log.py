@@ -168,7 +168,7 @@ def whole_frame(head: bytes, file: BinaryIO, number: int) -> Frame:
     return Frame(kind, events, said, first, link, payload, leaf.digest())
 
 
-# -- notes (c2sp.org/signed-note, c2sp.org/tlog-checkpoint) --------------------------------------------------------------
+# -- notes (c2sp.org/signed-note, c2sp.org/tlog-checkpoint) ------------------------------------------------------------
 
 
 def parse_note(lines: list[bytes]) -> Note | None:

@@ -22,6 +22,7 @@ import base64
 import binascii
 import hashlib
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -181,18 +182,23 @@ def read_witnessed(place: Path, *, origin: str) -> list[Note]:
 
 
 def _find_notes(file: BinaryIO, origin_line: bytes) -> Iterator[Note]:
-    line = file.readline(_MAX_LINE)
-    while line:
-        if line != origin_line:
-            line = file.readline(_MAX_LINE)
+    waiting: deque[bytes] = deque()
+
+    def line() -> bytes:
+        return waiting.popleft() if waiting else file.readline(_MAX_LINE)
+
+    while first := line():
+        if first != origin_line:
             continue
-        lines = [line, *(file.readline(_MAX_LINE) for _ in range(3))]
-        while (line := file.readline(_MAX_LINE)).startswith(_SIGNED):
-            lines.append(line)
+        lines = [first, line(), line(), line(), line()]
+        while lines[-1].startswith(_SIGNED):
+            lines.append(line())
         try:
-            yield parse_note(b"".join(lines))
+            yield parse_note(b"".join(lines[:-1]))
         except ValueError:
-            continue
+            waiting.extendleft(reversed(lines[1:]))  # half a note: the next one may begin inside it
+        else:
+            waiting.appendleft(lines[-1])
 
 
 def _open(path: Path) -> BinaryIO:

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from threading import Event as Flag
 from threading import Thread
+from typing import TYPE_CHECKING
 
 from supervisor.errors import LogError, SuperviseError
 from supervisor.events import CheckpointMissed, CheckpointSigned, Origin
@@ -25,8 +26,10 @@ from supervisor.log.chain import Checkpoint
 from supervisor.log.frames import parse_sha256
 from supervisor.log.keys import SigningKey, parse_public
 from supervisor.log.notes import Note, origin_of, sign_note
-from supervisor.log.places import Missed, SecondPlace, deliverer
 from supervisor.log.writer import LogWriter
+
+if TYPE_CHECKING:
+    from supervisor.log.places import Missed, SecondPlace
 
 NAME = "checkpoints"
 EVERY_S = 0.9
@@ -117,13 +120,20 @@ class Signer:
             self._end_thread()
         self._close()
 
+    def _open_places(self) -> None:
+        if not self._names:
+            return
+        from supervisor.log.places import SecondPlace, deliverer  # noqa: PLC0415 - few runs have one
+
+        self._places = tuple(SecondPlace(name, deliverer(name, self._run)) for name in self._names)
+
     def _end_thread(self) -> None:
         self._ending.set()
         if self._thread.ident is not None:
             self._thread.join()
 
     def _loop(self) -> None:
-        self._places = tuple(SecondPlace(name, deliverer(name, self._run)) for name in self._names)
+        self._open_places()
         while not self._ending.is_set():
             # A full disk is told by whoever writes the log; the next second it is tried again.
             with suppress(SuperviseError):
