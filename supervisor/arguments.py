@@ -147,15 +147,10 @@ def _help_formatter(prog: str) -> argparse.HelpFormatter:
 
 
 def _epilog() -> str:
-    rows = [_epilog_row(command) for command in COMMANDS.values()]
+    rows = [f"  {command.usage.removeprefix('supervise '):<44}{command.about}" for command in COMMANDS.values()]
     return "\n".join(
         ["commands:", *rows[1:], "", "RUN is an id, a unique prefix of one, `last`, or a directory.", "", EXIT_CODES]
     )
-
-
-def _epilog_row(command: Command) -> str:
-    usage = command.usage.removeprefix("supervise ")
-    return f"  {usage:<44}{command.about}" if len(usage) < 44 else f"  {usage}\n{'':<46}{command.about}"  # noqa: PLR2004
 
 
 def _add_help(parser: argparse.ArgumentParser) -> None:
@@ -396,7 +391,7 @@ COMMANDS = {
         ),
         Command(
             name="verify",
-            usage="supervise verify RUN… [--key FILE] [--checkpoints FILE] | --proof FILE [--key FILE]",
+            usage="supervise verify [OPTIONS] RUN… | --proof FILE",
             about="Check that logs are whole and unaltered.",
             add_arguments=_verify_arguments,
         ),

@@ -142,12 +142,16 @@ class Signer:
             self._ending.wait(self._every_s)
 
     def sign(self) -> None:
-        """Sign the log as it stands, and tell of it in the log. From one thread at a time.
+        """Sign the log as it stands, and tell of it in the log; one without a frame says nothing yet.
+
+        From one thread at a time.
 
         Raises:
             LogError: the disk refused the checkpoint, or its event.
         """
         now = self._log.checkpoint()
+        if not now.frames:
+            return
         number, before = self.signed, self._size
         note = self._append(now)
         try:

@@ -62,7 +62,7 @@ def test_no_proof_of_what_is_not_there(run: Path, tmp_path: Path) -> None:
         make_proof(cut, 1)
 
 
-def changed(data: bytes, **fields: Any) -> bytes:  # noqa: ANN401 - whatever JSON can hold
+def changed(data: bytes, **fields: Any) -> bytes:
     """Change fields of a proof."""
     proof = json.loads(data)
     for name, value in fields.items():
@@ -129,7 +129,7 @@ def library_key(public: str) -> SSlibKey:
 
 
 def test_the_envelope_is_what_the_library_of_its_authors_verifies() -> None:
-    """securesystemslib verifies what we sign, and refuses it when a byte is another one."""
+    """The library verifies what we sign, and refuses it when a byte is another one."""
     raw = sign_envelope(b'{"predicate": {"a": 1}}', signing_key())
     envelope = Envelope.from_dict(json.loads(raw))
     assert envelope.payload_type == PAYLOAD_TYPE
