@@ -29,7 +29,7 @@ BRAKE_HOLDER = "consumer"
 class Brake(Protocol):
     """What stops the trial: it goes on when the last holder lets go."""
 
-    def hold(self, holder: str) -> None:
+    def hold(self, holder: str) -> object:
         """Freeze, or stay frozen, on behalf of ``holder``."""
 
     def release(self, holder: str) -> None:

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from witness_builder import WitnessLab, witnessed, witnessed_c
 
 from supervisor.events import (
     Event,
@@ -23,7 +24,6 @@ from supervisor.events import (
     FileWritten,
     Kind,
 )
-from witness_builder import WitnessLab, witnessed, witnessed_c
 
 pytestmark = pytest.mark.kernel("witness")
 
@@ -62,7 +62,9 @@ def test_open_of_what_is_there_creates_nothing(tmp_path: Path) -> None:
 
 def test_named_temporary_file_is_created_then_linked(tmp_path: Path) -> None:
     """O_TMPFILE is told as a creation in its directory, the link that names it with both names."""
-    code = "fd = os.open('.', os.O_TMPFILE | os.O_RDWR); call(265, -100, b'/proc/self/fd/%d' % fd, -100, b'named', 0x400)"
+    code = (
+        "fd = os.open('.', os.O_TMPFILE | os.O_RDWR); call(265, -100, b'/proc/self/fd/%d' % fd, -100, b'named', 0x400)"
+    )
     seen = witnessed(IN_PLACE + code, tmp_path)
     made = seen.one(FileOpened, lambda e: e.created and e.path.startswith(bytes(tmp_path)))
     linked = seen.one(FileLinked)
@@ -227,7 +229,7 @@ def test_links_are_told_with_both_names(act: str, tmp_path: Path) -> None:
 
 
 def test_link_by_descriptor_alone_names_the_file(tmp_path: Path) -> None:
-    """linkat with AT_EMPTY_PATH is told with the path of the descriptor's file."""
+    """A linkat with AT_EMPTY_PATH is told with the path of the descriptor's file."""
     (tmp_path / "f").touch()
     linked = witnessed(IN_PLACE + "call(265, os.open('f', 0), b'', -100, b'g', 0x1000)", tmp_path).one(FileLinked)
     assert (linked.path, linked.new_path) == (bytes(tmp_path / "f"), bytes(tmp_path / "g"))

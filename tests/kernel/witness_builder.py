@@ -1,4 +1,4 @@
-"""Programs that are watched without a box: a cgroup, a witness and whatever a test runs in it, gone again afterwards."""
+"""Programs that are watched without a box: a cgroup, a witness and what a test runs in it, gone again afterwards."""
 
 from __future__ import annotations
 
@@ -146,7 +146,9 @@ def compile_c(source: str, directory: Path, *flags: str) -> Path:
     """Build a program in C."""
     path = directory / "program"
     compiler = shutil.which("cc") or "gcc"
-    subprocess.run([compiler, "-O1", "-pthread", *flags, "-xc", "-", "-o", str(path)], input=source, text=True, check=True)
+    subprocess.run(
+        [compiler, "-O1", "-pthread", *flags, "-xc", "-", "-o", str(path)], input=source, text=True, check=True
+    )
     return path
 
 
