@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from witness_builder import WitnessLab
@@ -133,7 +134,7 @@ def test_interrupted_load_leaves_no_half_set(monkeypatch: pytest.MonkeyPatch) ->
     attach = libbpf.BpfObject.attach_pinned
     calls = iter(range(100))
 
-    def failing(*arguments: object, **options: object) -> None:
+    def failing(*arguments: Any, **options: Any) -> None:  # noqa: ANN401 - passed on as they are
         if next(calls) == 5:
             raise MachineError("attaching link_x failed")
         attach(*arguments, **options)
