@@ -70,7 +70,7 @@ def _whole(components: list[bytes]) -> bytes:
         if part == b"/**":
             expression = expression.removesuffix(b"/") + b"(?:/.*)?"
         elif part == b"**":
-            expression += (b".*" if number == 0 else b".+") if last else b"(?:[^/]+/)*"
+            expression += (b"(?!/).*" if number == 0 else b".+") if last else b"(?:[^/]+/)*"
         else:
             expression += _component(part) + (b"" if last else b"/")
     return expression

@@ -8,7 +8,18 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from probes.doctor_findings import EVERY_VERDICT, FINALITY, SCOPE, SEPARATION, Answered, Question, no, untested, yes
+from probes.doctor_findings import (
+    EVERY_VERDICT,
+    FINALITY,
+    SCOPE,
+    SEPARATION,
+    Answered,
+    Question,
+    needs_root,
+    no,
+    untested,
+    yes,
+)
 from probes.doctor_preflight import (
     BOXINIT,
     HINT_BUILD,
@@ -40,7 +51,7 @@ def _judged(tried: Tried | None, program: str) -> Answered:
 
 
 def _as_root() -> Answered | None:
-    return untested("trying it takes root") if os.geteuid() else None
+    return needs_root() if os.geteuid() else None
 
 
 def examine_bubblewrap() -> Answered:

@@ -53,10 +53,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """What one probe found; the question's own words are added by `Question.ask`."""
+    """What one probe found; the question's own words are added by `Question.ask`.
+
+    ``hint`` stands in for that of the question, where another way out is the right one.
+    """
 
     answer: Answer
     detail: str = ""
+    hint: str | None = None
 
 
 def yes(detail: str = "") -> Answered:
@@ -72,6 +76,13 @@ def no(detail: str) -> Answered:
 def untested(detail: str) -> Answered:
     """It could not be asked here; ``detail`` says why."""
     return Answered(answer=Answer.UNTESTED, detail=detail)
+
+
+def needs_root() -> Answered:
+    """It could not be asked without root; asking again is all there is to do."""
+    return Answered(
+        answer=Answer.UNTESTED, detail="trying it takes root", hint="ask again as root: sudo supervise doctor"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +109,7 @@ class Question:
             asks=self.asks,
             answer=answered.answer,
             detail=answered.detail,
-            hint=None if answered.answer is Answer.YES else self.hint,
+            hint=None if answered.answer is Answer.YES else answered.hint or self.hint,
             costs=self.costs,
             needed=self.needed,
         )

@@ -13,7 +13,18 @@ import re
 import time
 from pathlib import Path
 
-from probes.doctor_findings import EVERY_VERDICT, FINALITY, SCOPE, SEPARATION, Answered, Question, no, untested, yes
+from probes.doctor_findings import (
+    EVERY_VERDICT,
+    FINALITY,
+    SCOPE,
+    SEPARATION,
+    Answered,
+    Question,
+    needs_root,
+    no,
+    untested,
+    yes,
+)
 from probes.doctor_preflight import (
     BTF,
     HINT_BTF,
@@ -80,7 +91,7 @@ def examine_witness() -> Answered:
     if not WITNESS.exists():
         return no(f"{WITNESS.name} was not built")
     if os.geteuid():
-        return untested("loading a program takes root")
+        return needs_root()
     root = find_cgroup2()
     if root is None:
         return untested("there is no cgroup v2 to watch")
@@ -123,7 +134,7 @@ def examine_bpffs() -> Answered:
     if any(" - bpf " in line for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()):
         return yes("mounted")
     if os.geteuid():
-        return untested("none is mounted, and mounting one takes root")
+        return needs_root()
     tried = try_script("mount -t bpf none /mnt")
     if tried is None:
         return untested("no unshare program")

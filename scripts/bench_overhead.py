@@ -23,6 +23,7 @@ import measuring
 from measuring import MeasuringError, Series, Way
 
 SOURCE = Path(__file__).resolve().parent / "bench_workloads.c"
+PROGRAM = "./workloads"
 UNITS = 40
 READS = 3000
 FORKS = 200
@@ -72,6 +73,7 @@ def workspaces(folder: Path) -> Callable[[], Path]:
     """Give a maker of fresh workspaces: every run starts from the same files."""
     template = folder / "template"
     write_project(template)
+    compile_workloads(template)
     numbers = iter(range(10**9))
 
     def fresh() -> Path:
@@ -80,27 +82,26 @@ def workspaces(folder: Path) -> Callable[[], Path]:
     return fresh
 
 
-def compile_workloads(folder: Path) -> str:
-    """Compile the workloads into a folder that every way can read.
+def compile_workloads(folder: Path) -> None:
+    """Compile the workloads into a workspace: of what lies in /tmp, a trial sees nothing else.
 
     Raises:
         MeasuringError: there is no compiler.
     """
-    target = folder / "workloads"
+    target = folder / PROGRAM
     done = subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-o", str(target), str(SOURCE)], check=False)
     if done.returncode:
         message = f"cc: expected exit code 0, got {done.returncode}"
         raise MeasuringError(message)
-    return str(target)
 
 
-def workloads(program: str, scale: float) -> dict[str, tuple[str, ...]]:
+def workloads(scale: float) -> dict[str, tuple[str, ...]]:
     """Give every workload as a command."""
     return {
-        "build": (program, "time", "sh", "-c", BUILD_SCRIPT),
-        "open/write/close": (program, "loop", str(int(20_000 * scale))),
-        "fork storm": (program, "forks", str(int(2_000 * scale))),
-        "getppid": (program, "getppid", str(int(1_000_000 * scale))),
+        "build": (PROGRAM, "time", "sh", "-c", BUILD_SCRIPT),
+        "open/write/close": (PROGRAM, "loop", str(int(20_000 * scale))),
+        "fork storm": (PROGRAM, "forks", str(int(2_000 * scale))),
+        "getppid": (PROGRAM, "getppid", str(int(300_000 * scale))),
     }
 
 
@@ -118,7 +119,7 @@ def one_trial(workspace: Path) -> Iterator[None]:
             trial.terminate()
 
 
-def measure_rest(program: str, fresh: Callable[[], Path], rounds: int, scale: float) -> list[dict[str, object]]:
+def measure_rest(fresh: Callable[[], Path], rounds: int, scale: float) -> list[dict[str, object]]:
     """Measure a bystander: a command outside of any trial, while none and while one is running, by turns."""
     bystander = {"loop": ("loop", 20_000), "getppid": ("getppid", 1_000_000)}
     series = {name: {"no trial": Series(), "one trial": Series()} for name in bystander}
@@ -127,7 +128,7 @@ def measure_rest(program: str, fresh: Callable[[], Path], rounds: int, scale: fl
             with one_trial(fresh()) if state == "one trial" else _nothing():
                 time.sleep(0.2)
                 for name, (word, count) in bystander.items():
-                    command = (program, word, str(int(count * scale)))
+                    command = (PROGRAM, word, str(int(count * scale)))
                     whole_s, inside_s = measuring.run_once(Way(name="bare"), command, fresh())
                     series[name][state].whole_s.append(whole_s)
                     series[name][state].inside_s.append(inside_s)
@@ -156,13 +157,13 @@ def main(words: list[str]) -> int:
     found: list[dict[str, object]] = []
     rest: list[dict[str, object]] = []
     with measuring.scratch() as folder:
-        program, fresh = compile_workloads(folder), workspaces(folder)
+        fresh = workspaces(folder)
         ways = measuring.ways(trace=not options.no_trace)
-        for name, command in workloads(program, options.scale).items():
+        for name, command in workloads(options.scale).items():
             if options.only in {None, name}:
                 found += measuring.rows(name, measuring.take_turns(ways, options.rounds, command, fresh))
         if options.only in {None, "rest"}:
-            rest = measure_rest(program, fresh, options.rounds, options.scale)
+            rest = measure_rest(fresh, options.rounds, options.scale)
     if found:
         measuring.print_table(found, COLUMNS)
         print()

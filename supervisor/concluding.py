@@ -23,14 +23,14 @@ from supervisor.evidence.timeline import with_commit
 from supervisor.launch.durable import write_whole
 from supervisor.launch.stage import Stage
 from supervisor.log.reader import read_events
-from supervisor.report.live import Phase
-from supervisor.request import Outcome
+from supervisor.request import Outcome, Phase
 from supervisor.trial import Trial
 from supervisor.verdict.argue import argue
 from supervisor.verdict.completion import Completion, LogFigures, to_json
 from supervisor.verdict.judge import judge
 
 _NOTHING_STAGED = "none"
+APPLIED = "applied"
 
 
 def conclude(trial: Trial, stage: Stage) -> Outcome:
@@ -43,6 +43,8 @@ def conclude(trial: Trial, stage: Stage) -> Outcome:
     raw = to_json(completion)
     write_whole(trial.prepared.run.completion, raw)
     _seal(trial, completion, raw, stage)
+    if facts.timeline.commit_state == APPLIED:
+        stage.discard()  # what was applied is on the host, and its digest is in the seal
     return Outcome(run=trial.prepared.run.id, directory=trial.prepared.run.path, completion=completion)
 
 
@@ -70,16 +72,7 @@ def _commit(trial: Trial, stage: Stage, facts: Facts) -> Facts:
         state, entries, error = "kept", 0, None
     else:
         state, entries, error = apply_stage(stage, files.write)
-    done: list[StageCommitted] = []
-
-    def make(n: int, now: int) -> StageCommitted:
-        done.append(
-            StageCommitted(n=n, time_ns=now, origin=Origin.SUPERVISOR, state=state, entries=entries, error=error)
-        )
-        return done[-1]
-
-    trial.record(make)
-    return with_commit(facts, done[-1])
+    return with_commit(facts, trial.record(StageCommitted, state=state, entries=entries, error=error))
 
 
 def apply_stage(stage: Stage, write: tuple[str, ...] | None) -> tuple[str, int, str | None]:
@@ -92,7 +85,7 @@ def apply_stage(stage: Stage, write: tuple[str, ...] | None) -> tuple[str, int, 
     if result.conflicts:
         paths = ", ".join(os.fsdecode(left.path) for left in result.conflicts[:5])
         return "failed", result.entries, f"changed on the host meanwhile: {paths}"
-    return "applied", result.entries, None
+    return APPLIED, result.entries, None
 
 
 def _is_final(trial: Trial, facts: Facts) -> bool:
@@ -107,9 +100,14 @@ def _argue(trial: Trial, facts: Facts) -> Completion:
         frames=checkpoint.frames, events=checkpoint.events, lost=facts.lost, root=checkpoint.root, sealed=True
     )
     return argue(
-        facts, policy, judge(facts, policy), run=trial.prepared.run.id, command=trial.prepared.request.argv,
-        log=figures, policy_digest=policy_digest(policy),
-    )  # fmt: skip
+        facts,
+        policy,
+        judge(facts, policy),
+        run=trial.prepared.run.id,
+        command=trial.prepared.request.argv,
+        log=figures,
+        policy_digest=policy_digest(policy),
+    )
 
 
 def _seal(trial: Trial, completion: Completion, raw: bytes, stage: Stage) -> None:
@@ -124,6 +122,6 @@ def _seal(trial: Trial, completion: Completion, raw: bytes, stage: Stage) -> Non
             evidence_root=completion.log.root,
             completion=f"sha256:{hashlib.sha256(raw).hexdigest()}",
             stage=digest,
-        )  # fmt: skip
+        )
     )
     trial.tell(Phase.SEALED)

@@ -367,6 +367,12 @@ class TrialSnapshotted(Event, frozen=True, kw_only=True):
     size_bytes: int
 
 
+class TrialIsolated(Event, frozen=True, kw_only=True):
+    """The workspace was taken from what is alive; ``error`` is None when nobody in the box can write it any more."""
+
+    error: str | None
+
+
 class TrialThawed(Event, frozen=True, kw_only=True):
     """The frozen trial goes on."""
 

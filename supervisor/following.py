@@ -18,24 +18,26 @@ from dataclasses import dataclass
 from policies.types import AtEndpoint, LimitRole, PeriodKind, StopRule
 from supervisor import clock
 from supervisor.events import (
-    Origin,
     TrialEmptied,
     TrialEndpoint,
     TrialFrozen,
+    TrialIsolated,
     TrialKilled,
     TrialSettled,
     TrialSnapshotted,
     TrialThawed,
 )
+from supervisor.launch.isolate import isolate
 from supervisor.launch.stage import Stage
 from supervisor.launch.terminal import stop_ourselves
-from supervisor.report.live import Phase
+from supervisor.request import Phase
 from supervisor.signals import ENDING, FORWARDED, Signals
 from supervisor.trial import Trial, wait_until_empty
 
 _KILL_AFTER_S = 2.0
 _TELL_EVERY_S = 0.25
 _BOUNDARY = "boundary"
+_GOING_ON = frozenset({AtEndpoint.FOLLOW, AtEndpoint.ISOLATE})
 _TERMINAL = "terminal"
 
 
@@ -47,6 +49,7 @@ class Watch:
     signals: Signals
     stopping: bool = False
     settling: bool = False
+    init_is_gone: bool = False
 
     def until(self, fd: int, deadline_ns: int | None, *, tick: Callable[[], None] | None = None) -> bool:
         """Wait until ``fd`` is readable; False when the deadline (CLOCK_BOOTTIME) passed or we were told to stop."""
@@ -64,7 +67,8 @@ class Watch:
         trial, terminal = self.trial, self.trial.prepared.terminal
         poll = select.poll()
         watched = {fd: select.POLLIN, self.signals.fileno(): select.POLLIN, trial.consumer.failed: select.POLLIN}
-        watched[trial.box.control.fileno()] = select.POLLIN
+        if not self.init_is_gone:
+            watched[trial.box.control.fileno()] = select.POLLIN
         if terminal is not None and trial.box.pty_master is not None:
             watched |= terminal.interest()
         for number, wanted in watched.items():
@@ -78,8 +82,10 @@ class Watch:
                 self._obey(number)
         if terminal is not None and trial.box.pty_master is not None:
             terminal.pump()
-        if ready.get(trial.box.control.fileno(), 0) & select.POLLIN:
+        said = ready.get(trial.box.control.fileno(), 0)
+        if said & select.POLLIN:
             self._notice()
+        self.init_is_gone |= bool(said & select.POLLHUP)
         return bool(ready.get(fd, 0))
 
     def _notice(self) -> None:
@@ -132,8 +138,10 @@ def follow(trial: Trial, stage: Stage, signals: Signals) -> None:
     _record_endpoint(trial, ended=ended, alive=alive)
     if alive:
         _capture(trial, stage, thaw=stop.at_endpoint is AtEndpoint.FOLLOW)
+    if alive and stop.at_endpoint is AtEndpoint.ISOLATE:
+        _isolate(trial)
     watch.settling = True
-    if not ended and stop.role is LimitRole.TASK and stop.at_endpoint is AtEndpoint.FOLLOW:
+    if not ended and stop.role is LimitRole.TASK and stop.at_endpoint in _GOING_ON:
         _end_command(watch)
     _settle(watch, stage, stop, endpoint_ns)
     _finish(watch)
@@ -142,7 +150,7 @@ def follow(trial: Trial, stage: Stage, signals: Signals) -> None:
 def _record_endpoint(trial: Trial, *, ended: bool, alive: tuple[int, ...]) -> None:
     keys = trial.identify(alive)
     reason = "exit" if ended else "timeout"
-    trial.record(lambda n, now: TrialEndpoint(n=n, time_ns=now, origin=Origin.SUPERVISOR, reason=reason, alive=keys))
+    trial.record(TrialEndpoint, reason=reason, alive=keys)
     trial.boundary()
 
 
@@ -152,21 +160,25 @@ def _capture(trial: Trial, stage: Stage, *, thaw: bool) -> None:
         trial.brake.release(_BOUNDARY)
         return
     trial.boundary()
-    trial.record(lambda n, now: TrialFrozen(n=n, time_ns=now, origin=Origin.SUPERVISOR))
+    trial.record(TrialFrozen)
     captured = stage.snapshot(trial.prepared.request.policy.claim.footprint)
     trial.record(
-        lambda n, now: TrialSnapshotted(
-            n=n,
-            time_ns=now,
-            origin=Origin.SUPERVISOR,
-            digest=captured.digest,
-            files=captured.files,
-            size_bytes=captured.size_bytes,
-        )  # fmt: skip
+        TrialSnapshotted,
+        digest=captured.digest,
+        files=captured.files,
+        size_bytes=captured.size_bytes,
     )
     if thaw:
-        trial.record(lambda n, now: TrialThawed(n=n, time_ns=now, origin=Origin.SUPERVISOR))
+        trial.record(TrialThawed)
         trial.brake.release(_BOUNDARY)
+
+
+def _isolate(trial: Trial) -> None:
+    """Take the workspace away from what lives, while it is frozen; then let it go on."""
+    done = isolate(trial.box.init_pid, trial.box.view.workspace)
+    trial.record(TrialIsolated, error=done.error)
+    trial.record(TrialThawed)
+    trial.brake.release(_BOUNDARY)
 
 
 def _end_command(watch: Watch) -> None:
@@ -185,7 +197,7 @@ def _settle(watch: Watch, stage: Stage, stop: StopRule, endpoint_ns: int) -> Non
     settle_s = stop.settle_s
     period = trial.prepared.request.policy.claim.period
     within_s = period.within_s if period.kind is PeriodKind.WITHIN else None
-    if stop.at_endpoint is AtEndpoint.FOLLOW and trial.box.members():
+    if stop.at_endpoint in _GOING_ON and trial.box.members():
         launcher = os.pidfd_open(trial.box.launcher_pid)
         last_s = max(settle_s, within_s or 0.0)
         try:
@@ -198,7 +210,7 @@ def _settle(watch: Watch, stage: Stage, stop: StopRule, endpoint_ns: int) -> Non
         finally:
             os.close(launcher)
     keys = trial.identify(trial.box.members())
-    trial.record(lambda n, now: TrialSettled(n=n, time_ns=now, origin=Origin.SUPERVISOR, emptied=not keys, alive=keys))
+    trial.record(TrialSettled, emptied=not keys, alive=keys)
     trial.tell(Phase.SETTLED)
 
 
@@ -215,10 +227,10 @@ def _finish(watch: Watch) -> None:
         keys = trial.identify(members)
         trial.box.kill_members()
         why = "stopped" if watch.stopping else _why(trial.prepared.request.policy.stop)
-        trial.record(lambda n, now: TrialKilled(n=n, time_ns=now, origin=Origin.SUPERVISOR, why=why, killed=keys))
+        trial.record(TrialKilled, why=why, killed=keys)
     trial.brake.release(_BOUNDARY)
     left = wait_until_empty(trial)
-    trial.record(lambda n, now: TrialEmptied(n=n, time_ns=now, origin=Origin.SUPERVISOR, pids_left=left))
+    trial.record(TrialEmptied, pids_left=left)
     if trial.prepared.terminal is not None and trial.box.pty_master is not None:
         trial.prepared.terminal.drain()
         trial.prepared.terminal.close()

@@ -72,28 +72,50 @@ def prepare(request: RunRequest) -> Prepared:
     environ, dropped = filter_environ(_environ_of(user, request.environ), request.policy)
     run = home.create(make_run_id(clock.now_s(), secrets.token_bytes(_TOKEN_BYTES)), owner=Owner.current())
     started = Started(
-        run=run.id, at=clock.now_rfc3339(), workspace=os.fsencode(workspace), user=(user.uid, user.gid),
-        dropped=dropped, kept=tuple(environ), host=_host(), versions=_versions(),
-    )  # fmt: skip
+        run=run.id,
+        at=clock.now_rfc3339(),
+        workspace=os.fsencode(workspace),
+        user=(user.uid, user.gid),
+        dropped=dropped,
+        kept=tuple(environ),
+        host=_host(),
+        versions=_versions(),
+    )
     manifest = run.write_manifest(describe_run(request, started))
     canary = Canary(log=os.fsencode(run.log / "canary"), marker=b"/.supervise-canary-" + run.id.encode())
     stdio = _stdio(to_stderr=request.json)
     terminal = Terminal.find(stdio)
     rows, columns = terminal.size if terminal else (24, 80)
+    cache = home.path / "cache"
+    cache.mkdir(mode=0o700, exist_ok=True)
     spec = BoxSpec(
         argv=request.argv,
         environ=tuple((os.fsencode(name), os.fsencode(value)) for name, value in environ.items()),
         cwd=os.fsencode(_cwd(request, workspace)),
         view=_view(request, home, run, workspace, user, environ),
-        log_canary=canary.log, marker_canary=canary.marker,
-        uid=user.uid, gid=user.gid, groups=user.groups,
-        stdio=stdio, ttys=find_ttys(stdio), foreground=terminal is not None and terminal.eager,
-        rows=rows, columns=columns, cache=home.path,
-    )  # fmt: skip
+        log_canary=canary.log,
+        marker_canary=canary.marker,
+        uid=user.uid,
+        gid=user.gid,
+        groups=user.groups,
+        stdio=stdio,
+        ttys=find_ttys(stdio),
+        foreground=terminal is not None and terminal.eager,
+        rows=rows,
+        columns=columns,
+        cache=cache,
+    )
     return Prepared(
-        request=request, home=home, run=run, workspace=workspace, user=user, spec=spec, canary=canary,
-        terminal=terminal, manifest_digest=f"sha256:{hashlib.sha256(manifest).hexdigest()}",
-    )  # fmt: skip
+        request=request,
+        home=home,
+        run=run,
+        workspace=workspace,
+        user=user,
+        spec=spec,
+        canary=canary,
+        terminal=terminal,
+        manifest_digest=f"sha256:{hashlib.sha256(manifest).hexdigest()}",
+    )
 
 
 def _workspace(request: RunRequest) -> Path:
@@ -113,14 +135,26 @@ def _view(
     request: RunRequest, home: Home, run: RunDir, workspace: Path, user: User, environ: Mapping[str, str]
 ) -> ViewSpec:
     masks = masked_paths(
-        environ.get("HOME"), lambda path: glob.glob(path, recursive=True, include_hidden=True),
-        workspace=str(workspace), mask=request.policy.credentials.mask,
-    )  # fmt: skip
+        environ.get("HOME"),
+        _existing,
+        workspace=str(workspace),
+        mask=request.policy.credentials.mask,
+    )
     return ViewSpec(
-        workspace=os.fsencode(workspace), staged=request.policy.files.mode is FilesMode.STAGED,
-        stage=os.fsencode(run.stage), outside=os.fsencode(run.outside), box=os.fsencode(run.box),
-        state=os.fsencode(home.path), masks=tuple(os.fsencode(path) for path in masks), uid=user.uid, gid=user.gid,
-    )  # fmt: skip
+        workspace=os.fsencode(workspace),
+        staged=request.policy.files.mode is FilesMode.STAGED,
+        stage=os.fsencode(run.stage),
+        outside=os.fsencode(run.outside),
+        box=os.fsencode(run.box),
+        state=os.fsencode(home.path),
+        masks=tuple(os.fsencode(path) for path in masks),
+        uid=user.uid,
+        gid=user.gid,
+    )
+
+
+def _existing(pattern: str) -> list[str]:
+    return glob.glob(pattern, recursive=True, include_hidden=True)  # noqa: PTH207 - Path.glob takes no absolute one
 
 
 def _stdio(*, to_stderr: bool) -> tuple[int | None, int | None, int | None]:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from supervisor.errors import LogError, LogUnreadableError, LogUnsealedError
 from supervisor.events import Event, TrialHeld
@@ -25,6 +28,17 @@ from supervisor.report.listing import ListedRun, RunState
 from supervisor.verdict.completion import Completion, from_json, to_json, without_seal
 
 _CHUNK_BYTES = 1 << 16
+
+
+class _Verdict(msgspec.Struct):
+    verdict: str
+
+
+class _Outline(msgspec.Struct):
+    # All that a list needs of a completion argument, which may hold thousands of processes.
+    finality: _Verdict
+    separation: _Verdict
+    scope: _Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +164,10 @@ def event_lines(run: RunDir, *, kind: str | None = None) -> Iterator[bytes]:
 def _events(run: RunDir) -> Iterator[Event]:
     from probes.kernel.decode import decode_slab  # noqa: PLC0415  (what lists runs needs no decoder)
 
-    return read_events(run.log, decode_slab)
+    host = _manifest(run).get("host")
+    machine = host.get("machine") if isinstance(host, dict) else None
+    # The log may have been brought here from a machine of another kind: its system calls have the numbers of that one.
+    return read_events(run.log, partial(decode_slab, machine=machine) if isinstance(machine, str) else decode_slab)
 
 
 def _realtime_offset_ns(run: RunDir) -> int | None:
@@ -171,18 +188,26 @@ def _completion_if_any(run: RunDir) -> Completion | None:
 def _listed(run: RunDir) -> ListedRun:
     manifest = _manifest(run)
     name, command = manifest.get("name"), manifest.get("command", ())
-    found = _completion_if_any(run) if _closed(run) else None
+    verdicts = _verdicts(run) if _closed(run) else None
     return ListedRun(
         id=run.id,
-        state=_state(run, found),
-        verdicts=None if found is None else (found.finality.verdict, found.separation.verdict, found.scope.verdict),
+        state=_state(run, sealed=verdicts is not None),
+        verdicts=verdicts,
         name=name if isinstance(name, str) else None,
         command=tuple(map(str, command)) if isinstance(command, list) else (),
     )
 
 
-def _state(run: RunDir, completion: Completion | None) -> RunState:
-    if completion is not None:
+def _verdicts(run: RunDir) -> tuple[str, str, str] | None:
+    try:
+        found = msgspec.json.decode(run.completion.read_bytes(), type=_Outline)
+    except (OSError, ValueError):
+        return None
+    return found.finality.verdict, found.separation.verdict, found.scope.verdict
+
+
+def _state(run: RunDir, *, sealed: bool) -> RunState:
+    if sealed:
         return RunState.SEALED
     owner = run.read_owner()
     return RunState.RUNNING if owner is not None and owner.alive() else RunState.UNSEALED

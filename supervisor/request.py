@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from policies.types import Policy
-from supervisor.report.live import Progress
+from supervisor.report.live import Phase, Progress
 
 if TYPE_CHECKING:  # msgspec costs 30 ms, which the parsing of arguments does not need
     from supervisor.launch.state import Home
     from supervisor.verdict.completion import Completion
+
+__all__ = ["Outcome", "Phase", "Progress", "Requirement", "RunRequest", "ignore_progress"]
 
 
 class Requirement(StrEnum):

@@ -39,6 +39,6 @@ def run(request: RunRequest) -> Outcome:
             stack.callback(prepared.terminal.close)
         trial.release()
         follow(trial, stage, signals)
-        from supervisor.concluding import conclude  # noqa: PLC0415 - imported while the witness was being loaded
+        from supervisor.concluding import conclude  # noqa: PLC0415 - imported while the box was being built
 
         return conclude(trial, stage)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 from types import FrameType, TracebackType
+from typing import Self
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 """What reaches CMD's process group as it came."""
@@ -32,7 +33,7 @@ class Signals:
         self._read = self._write = -1
         self._old_wakeup = -1
 
-    def __enter__(self) -> Signals:
+    def __enter__(self) -> Self:
         """Begin. A signal that the caller had us ignore (nohup, a background job) stays ignored."""
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._old_wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 
 from policies.types import FilesMode
-from supervisor.concluding import apply_stage
+from supervisor.concluding import APPLIED, apply_stage
 from supervisor.errors import UsageError
 from supervisor.launch.stage import Stage
 from supervisor.launch.state import RunDir
@@ -25,7 +25,7 @@ def commit_staged(run: RunDir) -> str:
     manifest = _manifest(run)
     with Stage(run, manifest.workspace) as stage:
         state, entries, error = apply_stage(stage, manifest.policy.files.write)
-    if state != "applied":
+    if state != APPLIED:
         raise UsageError(f"the stage was not applied: {error}", place=run.id)
     return f"{run.id}: {entries} entries applied to {manifest.workspace.decode(errors='replace')}"
 
@@ -44,6 +44,10 @@ def discard_staged(run: RunDir) -> str:
 
 
 def _manifest(run: RunDir) -> Manifest:
+    owner = run.read_owner()
+    if owner is not None and owner.alive() and not run.completion.exists():
+        message = "expected a run that is over, got one that goes on"
+        raise UsageError(message, place=run.id)
     manifest = read_manifest(run.read_manifest(), place=str(run.manifest))
     if manifest.policy.files.mode is FilesMode.DIRECT:
         raise UsageError("nothing is staged: the run wrote in place", place=run.id)

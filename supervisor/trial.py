@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import importlib
 import os
-import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
-from probes.kernel import pins
+from probes.kernel import early, pins
 from probes.kernel.consumer import Consumer
 from probes.kernel.decode import decode_slab
 from probes.kernel.witness import KernelWitness, Loss
@@ -41,10 +41,11 @@ from supervisor.launch.leftovers import clean_cgroup, clean_run, sweep
 from supervisor.launch.owner import Owner
 from supervisor.log.writer import LogWriter
 from supervisor.preparing import Prepared
-from supervisor.report.live import Phase, Progress
+from supervisor.request import Phase, Progress
+
+E = TypeVar("E", bound=Event)
 
 _EMPTY_S = 5.0
-_LATER = "supervisor.concluding"
 _KEPT_BYTES = 2 << 20
 
 
@@ -91,9 +92,9 @@ class Trial:
     released_ns: int = 0
     released: bool = field(default=False)
 
-    def record(self, make: Callable[[int, int], Event]) -> int:
-        """Write an event of the supervisor; ``make`` gets its number and the time."""
-        return self.log.record(lambda n: make(n, clock.boottime_ns()))
+    def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind
+        """Write an event of the supervisor, and give it: numbered, with the time it is written at."""
+        return record(self.log, kind, **fields)
 
     def identify(self, pids: tuple[int, ...]) -> tuple[ProcessKey, ...]:
         """Name members for ever, in order of their start."""
@@ -128,16 +129,7 @@ class Trial:
         tested = judge_canary(
             self.tape.latest(), actor, canary, marker_on_host=os.path.lexists(os.fsdecode(canary.marker))
         )
-        self.record(
-            lambda n, now: TrialTested(
-                n=n,
-                time_ns=now,
-                origin=Origin.SUPERVISOR,
-                canary=which,
-                findings=tested.findings,
-                witnessed=tested.witnessed,
-            )  # fmt: skip
-        )
+        self.record(TrialTested, process=actor, canary=which, findings=tested.findings, witnessed=tested.witnessed)
         return tested.findings
 
     def release(self) -> None:
@@ -150,7 +142,7 @@ class Trial:
         if findings:
             raise LaunchError("; ".join(findings), step="test the box", hint="`supervise doctor` says what is missing")
         self.released_ns = clock.boottime_ns()
-        self.record(lambda n, now: TrialReleased(n=n, time_ns=now, origin=Origin.SUPERVISOR, process=self.main))
+        self.record(TrialReleased, process=self.main)
         self.box.release()
         self.tell(Phase.RELEASED)
 
@@ -175,35 +167,38 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         # The witness is closed after the cgroup is gone: that is how the last trial is known.
         closing = stack.enter_context(ExitStack())
         stack.callback(clean_cgroup, cgroup)
+        early.wait_for_loading()
         guardian = Guardian.start(cgroup, prepared.run, on_death=lambda: pins.collect_garbage(root))
         stack.callback(guardian.release)
-        with _loading(_LATER):
-            witness = KernelWitness.watch(root, cgroup.path)
+        witness = KernelWitness.watch(root, cgroup.path)
         closing.callback(witness.close)
         log = LogWriter.create(prepared.run.log, manifest_digest=prepared.manifest_digest)
         stack.callback(log.close)
-        box = stack.enter_context(hold(prepared.spec, cgroup))
+        box = stack.enter_context(hold(prepared.spec, cgroup, meanwhile=_import_later))
         _write_layers(prepared.run.outside, box)
         brake = Brake(cgroup)
         tape = Tape(log)
         consumer = Consumer(witness, take=tape.take, brake=brake, tell_loss=lambda loss: _record_loss(log, loss))
         main, init = witness.identify(box.main_pid), witness.identify(box.init_pid)
         trial = Trial(
-            prepared=prepared, cgroup=cgroup, box=box, brake=brake, witness=witness, consumer=consumer, log=log,
-            tape=tape, main=main, init=init,
-        )  # fmt: skip
-        helpers = tuple(witness.identify(pid) for pid in box.helper_pids)
+            prepared=prepared,
+            cgroup=cgroup,
+            box=box,
+            brake=brake,
+            witness=witness,
+            consumer=consumer,
+            log=log,
+            tape=tape,
+            main=main,
+            init=init,
+        )
         trial.record(
-            lambda n, now: TrialHeld(
-                n=n,
-                time_ns=now,
-                origin=Origin.SUPERVISOR,
-                process=main,
-                init=init,
-                helpers=helpers,
-                cgroup=cgroup.id,
-                realtime_offset_ns=clock.realtime_offset_ns(),
-            )  # fmt: skip
+            TrialHeld,
+            process=main,
+            init=init,
+            helpers=trial.identify(box.helper_pids),
+            cgroup=cgroup.id,
+            realtime_offset_ns=clock.realtime_offset_ns(),
         )
         consumer.start()
         stack.callback(_stop_quietly, consumer)
@@ -211,32 +206,25 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         yield trial
 
 
-@contextmanager
-def _loading(module: str) -> Iterator[None]:
-    """Import in a second thread what is needed later, while the kernel verifies our programs; both are done after it.
+def _import_later() -> None:
+    """Import what is needed after the trial while its box builds itself."""
+    importlib.import_module("supervisor.concluding")
 
-    Nothing forks meanwhile: a child would inherit the locks of an import that never ends there.
-    """
-    thread = threading.Thread(target=importlib.import_module, args=(module,), name="supervise-import")
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
+
+def record(log: LogWriter, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - as `Trial.record`
+    """Write an event of the supervisor to a log, and give it."""
+    made: list[E] = []
+
+    def make(n: int) -> E:
+        made.append(kind(n=n, time_ns=clock.boottime_ns(), origin=Origin.SUPERVISOR, **fields))
+        return made[-1]
+
+    log.record(make)
+    return made[-1]
 
 
 def _record_loss(log: LogWriter, loss: Loss) -> None:
-    log.record(
-        lambda n: EventsLost(
-            n=n,
-            time_ns=clock.boottime_ns(),
-            origin=Origin.SUPERVISOR,
-            count=loss.count,
-            hook=loss.hook,
-            first_ns=loss.first_ns,
-            last_ns=loss.last_ns,
-        )  # fmt: skip
-    )
+    record(log, EventsLost, count=loss.count, hook=loss.hook, first_ns=loss.first_ns, last_ns=loss.last_ns)
 
 
 def _stop_quietly(consumer: Consumer) -> None:

@@ -35,7 +35,7 @@ GOOD: dict[str, Any] = {
 }
 
 
-def process(number: int, **changes: Any) -> dict[str, Any]:  # noqa: ANN401  (fields of JSON)
+def process(number: int, **changes: Any) -> dict[str, Any]:
     """Make one process entry."""
     entry = {
         "id": f"{number}@{number}000",
@@ -49,7 +49,7 @@ def process(number: int, **changes: Any) -> dict[str, Any]:  # noqa: ANN401  (fi
     return entry | changes
 
 
-def file(path: str, **changes: Any) -> dict[str, Any]:  # noqa: ANN401  (fields of JSON)
+def file(path: str, **changes: Any) -> dict[str, Any]:
     """Make one file entry."""
     entry = {
         "path": path,
@@ -70,7 +70,7 @@ def file(path: str, **changes: Any) -> dict[str, Any]:  # noqa: ANN401  (fields 
     return entry | changes
 
 
-def open_effect(identity: str, **changes: Any) -> dict[str, Any]:  # noqa: ANN401  (fields of JSON)
+def open_effect(identity: str, **changes: Any) -> dict[str, Any]:
     """Make one open effect."""
     entry = {
         "id": identity,
@@ -86,7 +86,7 @@ def open_effect(identity: str, **changes: Any) -> dict[str, Any]:  # noqa: ANN40
     return entry | changes
 
 
-def completion(**changes: Any) -> Completion:  # noqa: ANN401  (fields of JSON)
+def completion(**changes: Any) -> Completion:
     """Make a completion argument: the good one with whole top-level parts, or keys in them, replaced."""
     made = json.loads(json.dumps(GOOD))
     for name, change in changes.items():

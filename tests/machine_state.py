@@ -34,14 +34,10 @@ def cgroups() -> Iterator[str]:
 
 
 def mounts() -> Iterator[str]:
-    """Every mount of this mount namespace, by place and type.
-
-    The witness' own bpffs stays mounted for the next run; what is pinned in it is looked at by `programs`.
-    """
+    """Every mount of this mount namespace, by place and type."""
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
         left, _, right = line.partition(" - ")
-        if left.split()[4] != str(PINS):
-            yield f"{left.split()[4]} ({right.split()[0]})"
+        yield f"{left.split()[4]} ({right.split()[0]})"
 
 
 def namespaces() -> Iterator[str]:

@@ -29,7 +29,7 @@ BRAKE_HOLDER = "consumer"
 class Brake(Protocol):
     """What stops the trial: it goes on when the last holder lets go."""
 
-    def hold(self, holder: str) -> object:
+    def hold(self, holder: str) -> bool:
         """Freeze, or stay frozen, on behalf of ``holder``."""
 
     def release(self, holder: str) -> None:
@@ -66,6 +66,7 @@ class Consumer:
         self.events = 0
         self.freezes = 0
         self.error: Exception | None = None
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC)
         self.failed = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def start(self) -> None:
@@ -74,10 +75,12 @@ class Consumer:
 
     def stop(self) -> Counters:
         """Drain what is left, tell the last losses and end; raises what ``take`` raised. Twice is once."""
-        self._ending.set()
-        self._thread.join()
         if self.failed >= 0:
+            self._ending.set()
+            os.eventfd_write(self._wake, 1)
+            self._thread.join()
             os.close(self.failed)
+            os.close(self._wake)
             self.failed = -1
         if self.error is not None:
             raise self.error
@@ -97,6 +100,7 @@ class Consumer:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         poll = select.epoll()
         poll.register(self._witness.ring_fd, select.EPOLLIN)
+        poll.register(self._wake, select.EPOLLIN)
         try:
             self._loop(poll)
         except Exception as err:  # noqa: BLE001 - kept for the main thread, which raises it

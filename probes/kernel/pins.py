@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from probes.kernel import abi, libbpf
+from probes.kernel import abi, early, libbpf
 from supervisor.errors import MachineError
 from supervisor.launch import libc
 
@@ -111,6 +111,12 @@ def digest() -> str:
         ) from err
 
 
+def begin_loading() -> None:
+    """Load in the background, unless a trial that runs has loaded already. For the very start of the program."""
+    if not any(path for base in (SYSTEM_BPFFS, OWN_BPFFS) for path in base.glob(f"supervise-*/{_READY}")):
+        early.begin_loading(OBJECT)
+
+
 def _directory(base: Path) -> Path:
     return base / f"supervise-{digest()}"
 
@@ -140,7 +146,7 @@ def _settings(directory: Path) -> tuple[int, ...]:
 
 
 def _load(directory: Path, parent: Parent) -> None:
-    loaded = libbpf.BpfObject(OBJECT)
+    loaded = early.take_loaded() or libbpf.BpfObject(OBJECT)
     cgroup_fd = os.open(parent.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in MAPS:

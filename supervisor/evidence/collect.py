@@ -6,7 +6,9 @@ needs in compact form; frozen values are made at the end only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from policies.types import Policy
 from supervisor.events import Event, EventsLost, MembershipLeft, ProcessKey
@@ -18,7 +20,15 @@ from supervisor.evidence.flows import FlowFold
 from supervisor.evidence.histories import Draft, Historian
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast, ProcessFold
-from supervisor.evidence.reconcile import BATCH, check_changed, check_histories, overflow_gap
+from supervisor.evidence.reconcile import (
+    BATCH,
+    Explained,
+    Found,
+    check_changed,
+    check_history,
+    overflow_gap,
+    without_symlinks,
+)
 from supervisor.evidence.timeline import TimelineFold
 from supervisor.evidence.tree import Tree
 
@@ -44,6 +54,29 @@ def collect(
         observe: gives the states before and after of absolute paths; one that it leaves out is not known.
         changed: gives every absolute path present in the stage.
     """
+    with _no_garbage():
+        return _collect(events, policy, workspace, observe, changed)
+
+
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """Keep the collector of reference cycles off: nothing here makes any, and looking for them costs a third."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _collect(
+    events: Iterable[Event],
+    policy: Policy,
+    workspace: bytes,
+    observe: Observe,
+    changed: Callable[[], Iterable[bytes]],
+) -> Facts:
     folds = _Folds()
     count = folds.read(events)
     held, released_ns = folds.timeline.held(), folds.timeline.released_ns()
@@ -125,34 +158,38 @@ def _collect_files(
     observe: Observe,
     changed: Callable[[], Iterable[bytes]],
 ) -> tuple[tuple[FileHistory, ...], tuple[Gap, ...]]:
-    """Write every history and check it against the disk."""
+    """Write every history and check it against the disk, a batch at a time; then what changed without a history."""
     tree = Tree(fold, cast)
-    historian = Historian(fold, tree, places, line.endpoint_ns, _Lives(processes, line).last_exit_ns)
-    drafts = _write_histories(fold, tree, historian, observe)
-    explained = {fold.paths[path] for path, draft in drafts.items() if draft.codes} | tree.boxed_paths()
-    gaps = (
-        *check_histories(drafts.values()),
-        *check_changed(changed(), explained, tree, places, observe),
-        *overflow_gap(tree),
-    )
-    files = sorted((draft.history for draft in drafts.values()), key=lambda history: history.path)
-    return tuple(files), gaps
+    historian = Historian(fold, tree, line, _Lives(processes, line).last_exit_ns)
+    explained = Explained(tree.boxed_paths())
+    histories: list[FileHistory] = []
+    found: list[Found] = []
+    for path, draft in _write_histories(fold, tree, places, historian, observe):
+        histories.append(draft.history)
+        explained.add(path, draft)
+        gap = check_history(draft)
+        found += [(path, gap)] if gap else []
+    found += check_changed(changed(), explained, tree, places, observe)
+    gaps = (*without_symlinks(found, explained, places, observe), *overflow_gap(tree))
+    return tuple(histories), gaps
 
 
-def _write_histories(fold: FileFold, tree: Tree, historian: Historian, observe: Observe) -> dict[int, Draft]:
-    ids = sorted(tree.by_path)
-    drafts = {}
+def _write_histories(
+    fold: FileFold, tree: Tree, places: Places, historian: Historian, observe: Observe
+) -> Iterator[tuple[bytes, Draft]]:
+    known = sorted(tree.by_path, key=fold.paths.__getitem__)
+    ids = [path for path in known if path in tree.present or not fold.nameless(path)]
     for start in range(0, len(ids), BATCH):
-        batch = ids[start : start + BATCH]
-        origins = {path: fold.paths[tree.origin[path]] for path in batch if tree.origin.get(path, -1) >= 0}
-        asked = {fold.paths[path] for path in batch if historian.observable(path)} | set(origins.values())
-        states = observe(sorted(asked)) if asked else {}
-        for path in batch:
-            observed = states.get(fold.paths[path]) if historian.observable(path) else None
-            draft = historian.write(path, observed, states.get(origins.get(path, b"")))
+        batch = [(path, fold.paths[path], places.locate(fold.paths[path])) for path in ids[start : start + BATCH]]
+        origins = {path: fold.paths[tree.origin[path]] for path, _, _ in batch if tree.origin.get(path, -1) >= 0}
+        seen = {name for _, name, place in batch if place.observable}
+        states = observe(sorted(seen.union(origins.values()))) if seen or origins else {}
+        for path, name, place in batch:
+            observed = states.get(name) if name in seen else None
+            draft = historian.write(path, place, observed, states.get(origins.get(path, b"")))
             if draft is not None:
-                drafts[path] = draft
-    return drafts
+                yield name, draft
+            del tree.by_path[path]
 
 
 class _Lives:

@@ -18,6 +18,8 @@ from supervisor.evidence.processes import NOBODY, Cast
 
 ALL = frozenset({"finality", "separation", "scope"})
 _OTHERS = frozenset({"separation", "scope"})
+_KEEPS_MEMBERS = frozenset({"syscall", "fork", "exec", "exit", "signal", "socket"})
+"""Hooks of the kernel witness that never tell of somebody leaving the trial."""
 
 _WITNESSED = (
     (Route.PROCESS, "kernel", None),
@@ -77,14 +79,16 @@ def _lost(losses: tuple[Loss, ...], contacts: tuple[OutsideContact, ...]) -> Ite
 
 
 def _reaches_outcome(loss: Loss, contacts: Iterable[OutsideContact]) -> bool:
-    """Tell whether a loss may hide a writer outside: somebody leaving, or a descriptor passed over a contact."""
-    return "attach" in loss.hook or any(c.error is None and c.first_ns <= loss.last_ns for c in contacts)
+    """Tell whether a loss may hide a writer outside.
+
+    That is somebody who left, at a hook that tells of it or that we do not know; or a descriptor that was passed, which
+    needs a contact outside first.
+    """
+    return loss.hook not in _KEEPS_MEMBERS or any(c.error is None and c.first_ns <= loss.last_ns for c in contacts)
 
 
 def _route(hook: str) -> Route:
-    if hook.startswith(("sched_", "cgroup_attach")):
-        return Route.PROCESS
-    return Route.NETWORK if hook.startswith(("connect", "sendmsg", "sock_create", "bind", "skb")) else Route.FILE
+    return {"syscall": Route.FILE, "socket": Route.NETWORK}.get(hook, Route.PROCESS)
 
 
 def _left(departures: tuple[MembershipLeft, ...], cast: Cast) -> Iterator[Gap]:

@@ -259,7 +259,7 @@ class Timeline:
     ``endpoint_ns`` is CMD's exit when that is what ended the trial, else the moment of the limit. ``snapshot_*``
     and ``frozen_ns`` are of the first snapshot, ``killed_*`` of the last kill; ``snapshots`` and ``kills`` have all.
     ``events`` maps the wire kind of each boundary to its event number. ``pids_left`` is what the cgroup still held
-    at the end, None when nobody looked.
+    at the end, None when nobody looked. At each of ``boundaries_ns`` the witness began to tell first writes anew.
     """
 
     realtime_offset_ns: int
@@ -283,6 +283,9 @@ class Timeline:
     snapshots: tuple[Snapshot, ...] = ()
     kills: tuple[Kill, ...] = ()
     pids_left: int | None = None
+    boundaries_ns: tuple[int, ...] = ()
+    isolated_ns: int | None = None
+    isolation_error: str | None = None
     commit_state: str | None = None
     commit_error: str | None = None
 

@@ -5,7 +5,7 @@ The laws:
 1. Opening for writing without effect is no change. An open that created is ``created``; one that truncated a file
    which had content is ``modified``.
 2. Totals belong to the write that they count again: they move its last time and add no change.
-3. What was written through a descriptor that nobody of the trial opened was given to it (descriptors 0-2).
+3. A file that is not below the trial's root was given to it; it is never the path that is spelled the same.
 4. Pipes, sockets and devices hold no content of the file system: writing into them changes no file.
 
 The table is kept in columns of machine integers (about 45 bytes a change), because a trial can make a million changes.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 
 from supervisor.events import (
     Event,
@@ -32,8 +32,10 @@ from supervisor.events import (
     Kind,
     ProcessKey,
 )
+from supervisor.evidence.places import UNREACHABLE
 
 _O_TMPFILE = 0o20000000
+_POSITIVE = (1 << 63) - 1
 _NO_CONTENT = frozenset({Kind.FIFO, Kind.SOCKET, Kind.DEVICE})
 
 
@@ -55,20 +57,24 @@ class Code(IntEnum):
     MAPPED = 13
 
 
-class Mark(IntFlag):
-    """What else is known of a row."""
+VERIFIED = 1
+"""Mark of a row: its path is the kernel's own, or could not have been changed."""
+DIRECTORY = 2
+"""Mark of a row: a directory was made."""
 
-    VERIFIED = 1
-    DIRECTORY = 2
+
+def code_set(*codes: Code) -> int:
+    """Give some codes as a bit set; plain integers, because a set is asked for every change."""
+    return sum(1 << code for code in codes)
 
 
 class Rows:
-    """The table. A row's number is its place; `at` is when it (last) happened, `told` when the event was made."""
+    """The table: a row's number is its place, ``at`` is when it (last) happened, ``file`` digests device and inode."""
 
     def __init__(self) -> None:
         """Begin with no row."""
         self.path, self.process, self.other = array("i"), array("i"), array("i")
-        self.at, self.told, self.number = array("q"), array("q"), array("q")
+        self.at, self.number, self.file = array("q"), array("q"), array("q")
         self.code, self.mark, self.error = array("b"), array("b"), array("h")
 
     def __len__(self) -> int:
@@ -92,10 +98,7 @@ class FileFold:
         self.processes: list[ProcessKey | None] = []
         self._path_ids: dict[bytes, int] = {}
         self._process_ids: dict[ProcessKey | None, int] = {}
-        self._opened: set[tuple[int, int]] = set()
-        self._opened_paths: set[int] = set()
-        self._written: dict[int, tuple[int, int]] = {}
-        self._nameless: set[tuple[int, int]] = set()
+        self._nameless: set[int] = set()
 
     def handlers(self) -> dict[type[Event], Callable[[Event], object]]:
         """Give what to call for each class of event."""
@@ -119,14 +122,12 @@ class FileFold:
             self.paths.append(path)
         return known
 
-    def given(self, path: int) -> bool:
-        """Tell whether a path was written through a descriptor only that the trial did not open itself (law 3)."""
-        inode = self._written.get(path)
-        return inode is not None and path not in self._opened_paths and inode not in self._opened
-
     def nameless(self, path: int) -> bool:
-        """Tell whether what was written at a path is a temporary file without a name."""
-        return self._written.get(path, (0, 0)) in self._nameless
+        """Tell whether a path stands for a temporary file that was opened without a name."""
+        return path in self._nameless
+
+    def _place(self, event: FileEvent) -> int:
+        return self.path_id(event.path if event.reachable else UNREACHABLE + event.path)
 
     def _process_id(self, process: ProcessKey | None) -> int:
         known = self._process_ids.get(process)
@@ -141,26 +142,22 @@ class FileFold:
         rows.process.append(self._process_id(event.process))
         rows.other.append(other)
         rows.at.append(at_ns or event.time_ns)
-        rows.told.append(event.time_ns)
+        rows.file.append((event.device << 40 ^ event.inode) & _POSITIVE)
         rows.number.append(event.n)
         rows.code.append(code)
-        rows.mark.append(mark | Mark.VERIFIED if event.verified else mark)
+        rows.mark.append(mark | VERIFIED if event.verified else mark)
         rows.error.append(event.error or 0)
 
     def _opened_file(self, event: Event) -> None:
         if not isinstance(event, FileOpened) or not event.writes or event.what in _NO_CONTENT:
             return
         if event.error is not None:
-            self._add(event, self.path_id(event.path), Code.CREATED if event.created else Code.MODIFIED)
+            self._add(event, self._place(event), Code.CREATED if event.created else Code.MODIFIED)
             return
+        path = self._place(event)
         if event.flags & _O_TMPFILE:
-            self._nameless.add((event.device, event.inode))
-            return
-        path = self.path_id(event.path)
-        self._opened_paths.add(path)
-        if event.inode:
-            self._opened.add((event.device, event.inode))
-        if event.created:
+            self._nameless.add(path)
+        elif event.created:
             self._add(event, path, Code.CREATED)
         elif event.truncates:
             self._add(event, path, Code.EMPTIED)
@@ -168,16 +165,15 @@ class FileFold:
     def _wrote(self, event: Event) -> None:
         if not isinstance(event, FileWritten) or event.what in _NO_CONTENT:
             return
-        path = self.path_id(event.path)
-        self._written[path] = (event.device, event.inode)
         if event.totals:
-            self._add(event, path, Code.TOTALS, at_ns=event.last_ns)
+            # Totals carry no path: `Tree` finds the write that they count again.
+            self._add(event, self._place(event) if event.path else -1, Code.TOTALS, at_ns=event.last_ns)
         else:
-            self._add(event, path, Code.MODIFIED)
+            self._add(event, self._place(event), Code.MODIFIED)
 
     def _made(self, event: Event) -> None:
         if isinstance(event, FileCreated):
-            mark = Mark.DIRECTORY if event.what is Kind.DIRECTORY else 0
+            mark = DIRECTORY if event.what is Kind.DIRECTORY else 0
             self._add(event, self.path_id(event.path), Code.CREATED, mark=mark)
 
     def _deleted(self, event: Event) -> None:
@@ -206,14 +202,13 @@ class FileFold:
 
     def _truncated(self, event: Event) -> None:
         if isinstance(event, FileTruncated):
-            self._opened_paths.add(self.path_id(event.path))
-            self._add(event, self.path_id(event.path), Code.MODIFIED)
+            self._add(event, self._place(event), Code.MODIFIED)
 
     def _mapped(self, event: Event) -> None:
         if isinstance(event, FileMapped):
-            self._add(event, self.path_id(event.path), Code.MAPPED)
+            self._add(event, self._place(event), Code.MAPPED)
 
     def _changed(self, event: Event) -> None:
         if isinstance(event, FileChanged):
             code = Code.TIMES if event.attribute == "times" else Code.ATTRIBUTES
-            self._add(event, self.path_id(event.path), code)
+            self._add(event, self._place(event), code)

@@ -10,14 +10,15 @@ The laws:
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from supervisor.events import Kind, ProcessKey
 from supervisor.evidence.bounded import bounded
-from supervisor.evidence.facts import Change, ChangeKind, FileHistory, FileState, Observed
-from supervisor.evidence.files import Code, FileFold, Mark
-from supervisor.evidence.places import Place, Places
+from supervisor.evidence.facts import Change, ChangeKind, FileHistory, FileState, Observed, Timeline
+from supervisor.evidence.files import DIRECTORY, VERIFIED, Code, FileFold, code_set
+from supervisor.evidence.places import Place
 from supervisor.evidence.tree import Tree
 
 KINDS: Mapping[int, ChangeKind] = {
@@ -36,21 +37,24 @@ KINDS: Mapping[int, ChangeKind] = {
     Code.MAPPED: ChangeKind.MAPPED,
 }
 _SPANS = 256
-_WRITES = frozenset({Code.MODIFIED, Code.EMPTIED, Code.TOTALS})
+_WRITES = code_set(Code.MODIFIED, Code.EMPTIED, Code.TOTALS)
+_MAPPED, _TIMES = code_set(Code.MAPPED), code_set(Code.TIMES)
+_AWAY, _DELETED = code_set(Code.RENAMED_AWAY), code_set(Code.DELETED)
 
 
 class Draft(NamedTuple):
     """A history and what `reconcile` needs to check it.
 
     Attributes:
-        codes: every sort of change that succeeded.
+        codes: every sort of change that succeeded, as a `code_set`.
         expected: whether the name should exist at the end, None when nothing said.
         unverified: a change of the name rests on memory of the trial.
+        last_name_changes: time, code and process of the last two changes of the name.
         observed: what was found on disk, None when nobody could look.
     """
 
     history: FileHistory
-    codes: frozenset[int]
+    codes: int
     expected: bool | None
     unverified: bool
     last_name_changes: tuple[tuple[int, int, int], ...]
@@ -61,50 +65,42 @@ class Historian:
     """Writes histories, one path at a time.
 
     Args:
+        fold: the changes.
+        tree: which rows belong to which path.
+        line: for the endpoint, and the boundaries at which the witness begins to count anew.
         mapped_until: until when a process, or one that inherited its mappings, could store into a mapping.
     """
 
     def __init__(
-        self,
-        fold: FileFold,
-        tree: Tree,
-        places: Places,
-        endpoint_ns: int | None,
-        mapped_until: Callable[[ProcessKey | None], int],
+        self, fold: FileFold, tree: Tree, line: Timeline, mapped_until: Callable[[ProcessKey | None], int]
     ) -> None:
         """Keep what every history needs."""
-        self._fold, self._tree, self._places, self._endpoint_ns = fold, tree, places, endpoint_ns
+        self._fold, self._tree, self._endpoint_ns, self._boundaries = fold, tree, line.endpoint_ns, line.boundaries_ns
         self._mapped_until = mapped_until
 
-    def observable(self, path: int) -> bool:
-        """Tell whether a final state of this path can be asked for."""
-        given = self._fold.given(path) or self._fold.nameless(path)
-        return not given and self._places.locate(self._fold.paths[path]).observable
-
-    def write(self, path: int, observed: Observed | None, origin: Observed | None) -> Draft | None:
+    def write(self, path: int, place: Place, observed: Observed | None, origin: Observed | None) -> Draft | None:
         """Write the history of one path; None when nothing happened that counts.
 
         Args:
             path: its number in the fold.
+            place: where it lies.
             observed: its states on disk, None when nobody could look.
             origin: the states of the path that the thing was renamed from, if it was.
         """
-        if self._fold.nameless(path):
-            return None
         changes, attempts, ends = self._sort(path, observed)
         if not changes and not attempts:
             return None
         rows = self._fold.rows
-        codes = frozenset(rows.code[row] for row in changes)
-        place = self._places.locate(self._fold.paths[path])
-        net = _net(observed, codes, self._renamed(path, origin), self._tree.present.get(path))
-        history = self._history(path, place, observed, net, (changes, attempts, ends))
-        names = [row for row in changes if rows.code[row] not in _WRITES]
+        codes, present = 0, self._tree.present.get(path)
+        for row in changes:
+            codes |= 1 << rows.code[row]
+        net = _net(observed, codes, renamed=self._renamed(path, origin), present=present)
+        names = [row for row in changes if not _WRITES >> rows.code[row] & 1]
         return Draft(
-            history=history,
+            history=self._history(path, place, observed, (net, codes), (changes, attempts, ends)),
             codes=codes,
-            expected=self._tree.present.get(path),
-            unverified=any(not rows.mark[row] & Mark.VERIFIED for row in names),
+            expected=present,
+            unverified=any(not rows.mark[row] & VERIFIED for row in names),
             last_name_changes=tuple((rows.at[r], rows.code[r], rows.process[r]) for r in names[-2:]),
             observed=observed,
         )
@@ -114,11 +110,12 @@ class Historian:
         path: int,
         place: Place,
         observed: Observed | None,
-        net: str | None,
+        end: tuple[str | None, int],
         parts: tuple[list[int], list[int], dict[int, int]],
     ) -> FileHistory:
         changes, attempts, ends = parts
-        rows, given = self._fold.rows, self._fold.given(path)
+        net, codes = end
+        rows = self._fold.rows
         kept = [self._change(row, ends) for row in bounded(changes)]
         tried = [self._change(row, ends) for row in bounded(attempts)]
         writers = {process: None for row in changes if (process := self._fold.processes[rows.process[row]])}
@@ -131,16 +128,16 @@ class Historian:
             before=observed.before if observed else None,
             after=observed.after if observed else None,
             net=net,
-            restored=_restored(net, frozenset(rows.code[row] for row in changes)),
+            restored=_restored(net, codes),
             in_workspace=place.in_workspace,
-            in_scope=place.in_scope and not given,
-            allowed=place.allowed or given or (place.parent_allowed and self._makes_parents(changes)),
+            in_scope=place.in_scope,
+            allowed=place.allowed or (place.parent_allowed and self._makes_parents(changes)),
             private=place.private,
             events=tuple(numbers),
             changes_total=len(changes),
             attempts_total=len(attempts),
-            written_after=self._written_after(path),
-            reachable=not given,
+            written_after=self._written_after(path, codes),
+            reachable=place.reachable,
         )
 
     def _sort(self, path: int, observed: Observed | None) -> tuple[list[int], list[int], dict[int, int]]:
@@ -160,7 +157,7 @@ class Historian:
                 continue
             else:
                 changes.append(row)
-                if code in _WRITES:
+                if _WRITES >> code & 1:
                     last_write[process] = row
         return changes, attempts, ends
 
@@ -171,42 +168,50 @@ class Historian:
             process=self._fold.processes[rows.process[row]],
             event=rows.number[row],
             at_ns=ends.get(row, rows.at[row]),
-            verified=bool(rows.mark[row] & Mark.VERIFIED),
+            verified=bool(rows.mark[row] & VERIFIED),
             error=rows.error[row] or None,
         )
 
     def _makes_parents(self, changes: list[int]) -> bool:
         """Tell whether a directory was made here, and nothing else but taking it away again."""
         rows = self._fold.rows
-        made = [rows.code[r] == Code.CREATED and bool(rows.mark[r] & Mark.DIRECTORY) for r in changes]
+        made = [rows.code[r] == Code.CREATED and bool(rows.mark[r] & DIRECTORY) for r in changes]
         gone = [rows.code[r] == Code.DELETED for r in changes]
         return not changes or (made[0] and all(m or g for m, g in zip(made, gone, strict=True)))
 
     def _renamed(self, path: int, origin: Observed | None) -> bool:
         return self._tree.origin.get(path, -1) not in {-1, path} and origin is not None and origin.before is not None
 
-    def _written_after(self, path: int) -> tuple[tuple[int, int], ...]:
-        """Give the spans after the endpoint in which the path was, or may have been, changed.
-
-        Totals tell only the last of many writes: between what was told before and that last one, any moment may have
-        been written.
-        """
-        if self._endpoint_ns is None:
-            return ()
+    def _written_after(self, path: int, codes: int) -> tuple[tuple[int, int], ...]:
+        """Give the spans after the endpoint in which the path was, or may have been, changed."""
         rows, spans = self._fold.rows, []
-        told: dict[int, int] = {}
-        for row in sorted(self._tree.by_path[path], key=self._fold.rows.told.__getitem__):
-            if rows.error[row]:
-                continue
-            at, process, start = rows.at[row], rows.process[row], rows.at[row]
-            if rows.code[row] == Code.TOTALS:
-                start = min(at, told.get(process, at))
+        last = self._tree.by_path[path][-1]
+        if self._endpoint_ns is None or (rows.at[last] <= self._endpoint_ns and not codes & _MAPPED):
+            return ()
+        written: dict[tuple[int, int], list[int]] = {}
+        for row in self._tree.by_path[path]:
+            start = end = rows.at[row]
+            writer = rows.process[row], rows.file[row]
+            if rows.code[row] == Code.MODIFIED:
+                written.setdefault(writer, []).append(start)
+            elif rows.code[row] == Code.TOTALS:
+                start = self._first_counted(written.get(writer, []), end)
             elif rows.code[row] == Code.MAPPED:
-                at = max(at, self._mapped_until(self._fold.processes[process]))
-            told[process] = rows.told[row]
-            if at > self._endpoint_ns:
-                spans.append((max(start, self._endpoint_ns), at))
+                end = max(end, self._mapped_until(self._fold.processes[rows.process[row]]))
+            if end > self._endpoint_ns and not rows.error[row]:
+                spans.append((max(start, self._endpoint_ns), end))
         return _bounded_spans(sorted(spans))
+
+    def _first_counted(self, writes: list[int], last_ns: int) -> int:
+        """Tell since when totals may count: the first write after the last boundary, or that boundary.
+
+        At each boundary of the trial the witness tells first writes anew, so totals never reach back over one. They
+        tell only the last of many writes: any moment since the first may have been one.
+        """
+        place = bisect_left(self._boundaries, last_ns)
+        boundary = self._boundaries[place - 1] if place else 0
+        since = bisect_right(writes, boundary)
+        return min(writes[since] if since < len(writes) else boundary, last_ns)
 
 
 def _bounded_spans(spans: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
@@ -237,7 +242,7 @@ def _was_empty(observed: Observed | None) -> bool:
     return before is not None and before.kind is Kind.FILE and before.size_bytes == 0
 
 
-def _net(observed: Observed | None, codes: frozenset[int], renamed: bool, present: bool | None) -> str | None:  # noqa: FBT001 - private, all four are read off at once
+def _net(observed: Observed | None, codes: int, *, renamed: bool, present: bool | None) -> str | None:
     if observed is None:
         return None
     same = same_state(observed.before, observed.after)
@@ -248,13 +253,13 @@ def _net(observed: Observed | None, codes: frozenset[int], renamed: bool, presen
     if observed.before is None:
         return "renamed" if renamed else "created"
     if observed.after is None:
-        return "renamed" if present is False and Code.RENAMED_AWAY in codes and Code.DELETED not in codes else "deleted"
+        return "renamed" if present is False and codes & _AWAY and not codes & _DELETED else "deleted"
     return "modified"
 
 
-def _restored(net: str | None, codes: frozenset[int]) -> bool | None:
+def _restored(net: str | None, codes: int) -> bool | None:
     if not codes:
         return False
-    if net is None or (net == "unchanged" and (Code.MAPPED in codes or codes == {Code.TIMES})):
+    if net is None or (net == "unchanged" and (codes & _MAPPED or codes == _TIMES)):
         return None
     return net == "unchanged"

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from policies.globs import compile_globs
 from policies.types import Claim, Policy
-from supervisor.evidence.globs import match_globs, match_parents
 
 _PRIVATE = (b"/tmp", b"/dev", b"/run", b"/var/run")
+UNREACHABLE = b"\0"
+"""Put before a path that is not below the trial's root, so that it is never taken for one that is spelled the same."""
 _KERNEL = (b"/proc", b"/sys")
 
 
@@ -23,6 +25,7 @@ class Place:
         shown: relative to the workspace inside it, else absolute.
         parent_allowed: it can be a directory above an allowed path: making it is allowed, changing it is not.
         observable: a final state can be expected of it on disk.
+        reachable: False for a file that is not below the trial's root, whatever its spelling.
     """
 
     shown: bytes
@@ -32,6 +35,7 @@ class Place:
     parent_allowed: bool
     private: bool
     observable: bool
+    reachable: bool = True
 
 
 class Places:
@@ -41,25 +45,41 @@ class Places:
         """Compile the globs once."""
         self._workspace = workspace.rstrip(b"/")
         write = policy.files.write
-        globs = ("**",) if write is None else write
-        self.allows = match_globs(globs, self._workspace)
-        self._parent = match_parents(globs, self._workspace)
-        self._footprint = match_globs(footprint(policy.claim), self._workspace)
+        self._write = compile_globs(("**",) if write is None else write, workspace=self._workspace)
+        self._footprint = compile_globs(footprint(policy.claim), workspace=self._workspace)
 
     def locate(self, path: bytes) -> Place:
         """Say where an absolute path lies."""
+        if path.startswith(UNREACHABLE):
+            return _outside(path[len(UNREACHABLE) :])
         inside = path == self._workspace or path.startswith(self._workspace + b"/")
         named = path.startswith(b"/") and not path.startswith(b"/memfd:")
         private = not inside and (not named or _below(path, _PRIVATE))
+        shown = (path[len(self._workspace) + 1 :] or b".") if inside else path
+        allowed = private or self._write.match(shown)
         return Place(
-            shown=(path[len(self._workspace) + 1 :] or b".") if inside else path,
+            shown=shown,
             in_workspace=inside,
-            in_scope=self._footprint(path),
-            allowed=private or self.allows(path),
-            parent_allowed=self._parent(path),
+            in_scope=self._footprint.match(shown),
+            allowed=allowed,
+            parent_allowed=not allowed and self._write.may_match_below(shown),
             private=private,
             observable=not private and (inside or not _below(path, _KERNEL)),
         )
+
+
+def _outside(path: bytes) -> Place:
+    """Place a file that the trial was given a descriptor of: it lies nowhere in its file system."""
+    return Place(
+        shown=path,
+        in_workspace=False,
+        in_scope=False,
+        allowed=True,
+        parent_allowed=False,
+        private=False,
+        observable=False,
+        reachable=False,
+    )
 
 
 def footprint(claim: Claim) -> tuple[str, ...]:

@@ -11,34 +11,40 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import islice
 
 from supervisor.evidence.facts import FileState, Gap, Observed, Route
-from supervisor.evidence.files import Code
+from supervisor.evidence.files import Code, code_set
 from supervisor.evidence.histories import Draft, same_state
 from supervisor.evidence.places import Places
+from supervisor.evidence.symlinks import Symlinks
 from supervisor.evidence.tree import Tree
 
 RACE_NS = 50_000_000
 """Overlapping calls may be told in the other order: that close together, from two processes, either may be last."""
 
+MOST_GAPS = 500
+"""So many differences are told one by one: beyond that, the log and the disk plainly do not belong together."""
+
 BATCH = 2000
 """How many paths are looked at in one go, so that states are not all in memory twice."""
 
+Found = tuple[bytes, Gap]
+"""A path that does not fit, and its gap."""
+
 Observe = Callable[[Sequence[bytes]], Mapping[bytes, Observed]]
 
-_CONTENT = frozenset(Code) - {Code.ATTRIBUTES, Code.TIMES}
-_NAMES = frozenset(Code) - {Code.MODIFIED, Code.EMPTIED, Code.TOTALS, Code.TIMES, Code.MAPPED}
+_CONTENT = code_set(*(code for code in Code if code not in {Code.ATTRIBUTES, Code.TIMES}))
+_NAMES = _CONTENT + code_set(Code.ATTRIBUTES) - code_set(Code.MODIFIED, Code.EMPTIED, Code.TOTALS, Code.MAPPED)
 _GONE = frozenset({Code.DELETED, Code.RENAMED_AWAY})
 _SET_ID = 0o6000
 
 
-def check_histories(drafts: Iterable[Draft]) -> Iterator[Gap]:
-    """Check each history against what was found at its path."""
-    for draft in drafts:
-        if draft.observed is None or not draft.codes:
-            continue
-        problem = _problem(draft, draft.observed)
-        if problem:
-            rule, text = problem
-            yield _gap(rule, f"{show(draft.history.path)}: {text}", draft.history.events, draft.history.in_scope)
+def check_history(draft: Draft) -> Gap | None:
+    """Check one history against what was found at its path."""
+    problem = _problem(draft, draft.observed) if draft.observed is not None and draft.codes else None
+    if problem is None:
+        return None
+    rule, text = problem
+    history = draft.history
+    return _gap(rule, f"{show(history.path)}: {text}", history.events, in_footprint=history.in_scope)
 
 
 def _problem(draft: Draft, observed: Observed) -> tuple[str, str] | None:
@@ -62,7 +68,7 @@ def _raced(draft: Draft) -> bool:
     return first != second and two_ns - one_ns < RACE_NS and (one in _GONE) != (two in _GONE)
 
 
-def _explain(before: FileState, after: FileState, codes: frozenset[int]) -> tuple[str, str] | None:
+def _explain(before: FileState, after: FileState, codes: int) -> tuple[str, str] | None:
     content = (before.kind, before.digest) != (after.kind, after.digest)
     if content and not codes & _CONTENT:
         return "unexplained-change", "its content changed, only its attributes were seen to change"
@@ -73,14 +79,48 @@ def _explain(before: FileState, after: FileState, codes: frozenset[int]) -> tupl
     return None
 
 
+class Explained:
+    """What the histories account for: paths, and the pairs of states that further names of a file must share.
+
+    A file that had two names before the trial is written through one, and the other changes with it. Events name one
+    path; the other is explained when both its states are those of a path that was written.
+    """
+
+    def __init__(self, boxed: Iterable[bytes]) -> None:
+        """Begin with what the box itself touched."""
+        self._paths = set(boxed)
+        self._states: set[tuple[FileState, FileState]] = set()
+
+    def add(self, path: bytes, draft: Draft) -> None:
+        """Add a path that has a history."""
+        if not draft.codes:
+            return
+        self._paths.add(path)
+        before, after = (draft.observed.before, draft.observed.after) if draft.observed else (None, None)
+        if before is not None and after is not None and before != after:
+            self._states.add((before, after))
+
+    def __contains__(self, path: bytes) -> bool:
+        """Tell whether a path has a history, or is the box's."""
+        return path in self._paths
+
+    def paths(self) -> Iterable[bytes]:
+        """Give every path that has a history, or is the box's."""
+        return self._paths
+
+    def is_other_name(self, state: Observed) -> bool:
+        """Tell whether a path went from and to the same states as one that was written."""
+        return state.before is not None and state.after is not None and (state.before, state.after) in self._states
+
+
 def check_changed(
-    changed: Iterable[bytes], explained: set[bytes], tree: Tree, places: Places, observe: Observe
-) -> Iterator[Gap]:
+    changed: Iterable[bytes], explained: Explained, tree: Tree, places: Places, observe: Observe
+) -> Iterator[Found]:
     """Check every path that changed on disk and has no history.
 
     Args:
         changed: absolute paths present in the stage; parents that were only copied up are among them.
-        explained: absolute paths that have a history of changes, or that the box itself touched.
+        explained: what the histories account for.
         tree: for what was renamed.
         places: for where a path lies.
         observe: gives states on disk.
@@ -90,13 +130,37 @@ def check_changed(
     while batch := sorted(islice(rest, BATCH)):
         states = observe(batch)
         for path in batch:
-            state = states.get(path)
-            place = places.locate(path)
+            state, place = states.get(path), places.locate(path)
             if state is None or not place.observable or same_state(state.before, state.after) is not False:
                 continue
-            if not moves.brought(path, state, observe):
+            if not explained.is_other_name(state) and not moves.brought(path, state, observe):
                 text = f"{show(place.shown)}: changed on disk, and no event tells of it"
-                yield _gap("unexplained-change", text, (), place.in_scope)
+                yield path, _gap("unexplained-change", text, (), in_footprint=place.in_scope)
+
+
+def without_symlinks(found: Iterable[Found], explained: Explained, places: Places, observe: Observe) -> Iterator[Gap]:
+    """Leave out differences that a name through a symlink explains.
+
+    Where the real path may not be written, the gap stays: the name that was allowed did not say what would change.
+    """
+    links = Symlinks(observe, explained.paths)
+    rest, told = iter(found), 0
+    for path, gap in rest:
+        allowed = places.locate(path).allowed
+        if not (allowed and (links.crosses(path) or links.explain(path))):
+            yield gap
+            told += 1
+        if told >= MOST_GAPS:
+            break
+    yield from _sum_up([gap for _, gap in rest])
+
+
+def _sum_up(rest: Sequence[Gap]) -> Iterator[Gap]:
+    """Tell of many more differences at once; it costs what each of them costs."""
+    if rest:
+        costs = frozenset(cost for gap in rest for cost in gap.costs)
+        text = f"{len(rest)} more paths do not fit what the events say"
+        yield Gap(route=Route.FILE, rule="unexplained-change", text=text, events=(), costs=costs)
 
 
 class _Moves:
@@ -139,7 +203,7 @@ def overflow_gap(tree: Tree) -> Iterator[Gap]:
         yield _gap("unfollowed-renames", text, (), in_footprint=False)
 
 
-def _gap(rule: str, text: str, events: tuple[int, ...], in_footprint: bool) -> Gap:  # noqa: FBT001 - private, the last word of four
+def _gap(rule: str, text: str, events: tuple[int, ...], *, in_footprint: bool) -> Gap:
     costs = {"scope", "separation", "finality"} if in_footprint else {"scope", "separation"}
     return Gap(route=Route.FILE, rule=rule, text=text, events=events, costs=frozenset(costs))
 

@@ -17,6 +17,7 @@ from supervisor.events import (
     TrialEndpoint,
     TrialFrozen,
     TrialHeld,
+    TrialIsolated,
     TrialKilled,
     TrialReleased,
     TrialSettled,
@@ -37,6 +38,7 @@ _BOUNDARIES: tuple[type[Event], ...] = (
     TrialSnapshotted,
     TrialThawed,
     TrialSettled,
+    TrialIsolated,
     TrialKilled,
     TrialEmptied,
     StageCommitted,
@@ -71,7 +73,7 @@ class TimelineFold:
         """
         held, released = self._first(TrialHeld), self._first(TrialReleased)
         settled, emptied = self._last(TrialSettled), self._last(TrialEmptied)
-        commit = self._last(StageCommitted)
+        commit, isolated = self._last(StageCommitted), self._last(TrialIsolated)
         line = Timeline(
             realtime_offset_ns=held.realtime_offset_ns if held else 0,
             released_ns=released.time_ns if released else None,
@@ -80,6 +82,9 @@ class TimelineFold:
             alive_at_settled=settled.alive if settled else (),
             emptied_ns=emptied.time_ns if emptied and emptied.pids_left == 0 else None,
             pids_left=emptied.pids_left if emptied else None,
+            boundaries_ns=tuple(sorted(e.time_ns for e in (*self._all(TrialEndpoint), *self._all(TrialFrozen)))),
+            isolated_ns=isolated.time_ns if isolated else None,
+            isolation_error=isolated.error if isolated else None,
             commit_state=commit.state if commit else None,
             commit_error=commit.error if commit else None,
             opening_findings=self._findings("opening"),

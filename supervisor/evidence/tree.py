@@ -17,6 +17,7 @@ DERIVED_LIMIT = 1_000_000
 
 _ABSENT = frozenset({Code.DELETED, Code.RENAMED_AWAY})
 _PRESENT = frozenset({Code.CREATED, Code.LINKED_HERE})
+_WRITTEN = frozenset({Code.MODIFIED, Code.TOTALS})
 _MOVES = frozenset({Code.RENAMED_AWAY, Code.EXCHANGED})
 
 
@@ -44,6 +45,8 @@ class Tree:
         self._below: defaultdict[bytes, set[bytes]] = defaultdict(set)
         self._derived = 0
         self._exchanged = -1
+        self._writers: dict[tuple[int, int], int] = {}
+        self._moved_to: dict[int, int] = {}
         self._walk()
 
     def moves(self) -> dict[bytes, bytes]:
@@ -62,6 +65,10 @@ class Tree:
         main = self._fold.processes.index(self._cast.main) if self._cast.main in self._fold.processes else -1
         for row in rows.in_order():
             path, process = rows.path[row], rows.process[row]
+            if rows.code[row] in _WRITTEN:
+                path = self._writing(row, path)
+            if path < 0:
+                continue
             if process in outsiders or (process == main and self._cast.ignores(self._cast.main, rows.at[row])):
                 self.boxed.add(path)
                 continue
@@ -71,11 +78,26 @@ class Tree:
             if not rows.error[row]:
                 self._apply(row, path, rows.code[row])
 
+    def _writing(self, row: int, path: int) -> int:
+        """Remember where a file is written; find where totals belong, which name only process, device and inode."""
+        writer = self._rows.process[row], self._rows.file[row]
+        if path >= 0:
+            if self._rows.code[row] == Code.MODIFIED:
+                self._writers[writer] = path
+            return path
+        path = self._writers.get(writer, -1)
+        seen: set[int] = set()
+        while path in self._moved_to and path not in seen:
+            seen.add(path)
+            path = self._moved_to[path]
+        return path
+
     def _apply(self, row: int, path: int, code: int) -> None:
         """Follow one change of a name."""
         if code in _PRESENT:
             self.present[path] = True
             self.origin[path] = -1
+            self._moved_to.pop(path, None)
         elif code == Code.DELETED:
             self.present[path] = False
         elif code == Code.RENAMED_AWAY:
@@ -91,6 +113,8 @@ class Tree:
         self.present[old], self.present[new] = False, True
         self.origin[new] = self.origin.get(old, old)
         self.moved[new] = old
+        self._moved_to[old] = new
+        self._moved_to.pop(new, None)
 
     def _exchange(self, row: int, one: int, two: int) -> None:
         first, second = self._children(one), self._children(two)
@@ -117,6 +141,8 @@ class Tree:
             self._derive(row, child, there, Code.RENAMED_AWAY)
             self._derive(row, there, child, Code.RENAMED_HERE)
             self.present[child], self.present[there] = False, True
+            self._moved_to[child] = there
+            self._moved_to.pop(there, None)
             self.origin[there] = origin
 
     def _derive(self, row: int, path: int, other: int, code: Code) -> None:
@@ -125,7 +151,7 @@ class Tree:
         rows.path.append(path)
         rows.other.append(other)
         rows.code.append(code)
-        for column in (rows.process, rows.at, rows.told, rows.number, rows.mark, rows.error):
+        for column in (rows.process, rows.at, rows.file, rows.number, rows.mark, rows.error):
             column.append(column[row])
 
     def _register(self, path: bytes) -> None:

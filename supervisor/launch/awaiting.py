@@ -69,15 +69,16 @@ class Awaiting:
         poll = select.poll()
         poll.register(channel, select.POLLIN)
         if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-            message = "the box did not come up in time"
-            raise LaunchError(message, step="wait for the box", hint="the machine may be overloaded")
+            explanation = "the box did not come up in time"
+            raise LaunchError(explanation, step="wait for the box", hint="the machine may be overloaded")
         message = _read_message(channel)
         match message.words:
             case (b"init",) | (b"ready",):
                 return message
             case (b"error", number, *step):
                 name = b" ".join(step).decode()
-                raise LaunchError(f"{name}: {os.strerror(int(number))}", step=name)
+                explanation = f"{name}: {os.strerror(int(number))}"
+                raise LaunchError(explanation, step=name)
         raise self._failure()
 
     def _failure(self) -> LaunchError:

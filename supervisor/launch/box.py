@@ -1,4 +1,4 @@
-"""The box of one trial: built by a forked child, entered by bubblewrap, held by our init before CMD's first instruction.
+"""The box of one trial: built by a forked child, entered by bubblewrap, held by our init in front of CMD.
 
 In: a `BoxSpec`, and a cgroup that is already being watched. Out: a `Box` whose CMD waits for `Box.release`.
 
@@ -12,13 +12,16 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
 import signal
 import socket
+import stat
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, Self
 
 from supervisor.errors import LaunchError, SuperviseError
 from supervisor.launch.awaiting import Awaiting
@@ -47,11 +50,11 @@ class TrialCgroup(Protocol):
     def pids(self) -> tuple[int, ...]:
         """Give the host's pids of all members."""
 
-    def freeze(self, timeout_s: float) -> None:
-        """Stop all members; return when they are."""
+    def freeze(self, timeout_s: float) -> bool:
+        """Stop all members; True when the kernel confirmed it in time."""
 
-    def thaw(self) -> None:
-        """Let them go on."""
+    def thaw(self) -> bool:
+        """Let them go on; True when the kernel confirmed it in time."""
 
     def kill(self) -> None:
         """Kill all members."""
@@ -110,9 +113,16 @@ class Box:
         self.main_socket = None
 
     def signal(self, number: int) -> bool:
-        """Send a signal to CMD's process group; False when it is gone."""
+        """Send a signal to CMD's process group, or to CMD when it has left that; False when it has ended.
+
+        Not after its end: the number of its group could then be somebody else's.
+        """
         try:
-            os.killpg(self.main_pid, number)
+            signal.pidfd_send_signal(self.pidfd, 0)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.main_pid, number)
+                return True
+            signal.pidfd_send_signal(self.pidfd, number)
         except ProcessLookupError:
             return False
         return True
@@ -136,7 +146,7 @@ class Box:
         return None
 
     def read_exit_status(self) -> int | None:
-        """Ask the kernel for CMD's wait status (pidfd_info, since 6.15); None when it cannot say or CMD lives.
+        """Ask the kernel for CMD's wait status (pidfd_info, since 6.15); None when it cannot say or CMD is not reaped.
 
         A second, independent source beside the witness: nobody in the box can touch it.
         """
@@ -184,15 +194,20 @@ class Box:
 
     def wait(self, timeout_s: float = 5.0) -> bool:
         """Wait for the end of init and bubblewrap, and reap it; False when they are still there."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            with contextlib.suppress(ChildProcessError):
-                if os.waitpid(self.launcher_pid, os.WNOHANG)[0] == 0:
-                    if time.monotonic() > deadline:
-                        return False
-                    time.sleep(0.002)
-                    continue
+        try:
+            ended = os.pidfd_open(self.launcher_pid)
+        except ProcessLookupError:  # reaped before
             return True
+        try:
+            poll = select.poll()
+            poll.register(ended, select.POLLIN)
+            if not poll.poll(timeout_s * 1000):
+                return False
+        finally:
+            os.close(ended)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.launcher_pid, 0)
+        return True
 
     def close(self) -> None:
         """End whatever is left, reap, and close our descriptors. Safe to call twice."""
@@ -209,7 +224,7 @@ class Box:
         if self.pty_master is not None:
             os.close(self.pty_master)
 
-    def __enter__(self) -> Box:
+    def __enter__(self) -> Self:
         """Give itself."""
         return self
 
@@ -218,10 +233,11 @@ class Box:
         self.close()
 
 
-def hold(spec: BoxSpec, cgroup: TrialCgroup) -> Box:
+def hold(spec: BoxSpec, cgroup: TrialCgroup, *, meanwhile: Callable[[], object] | None = None) -> Box:
     """Build the box and stop in front of CMD's first instruction.
 
-    Call it before threads are started if that can be: the child is forked.
+    Call it before threads are started if that can be: the child is forked. ``meanwhile`` is called once it is: the box
+    builds itself on another processor.
 
     Raises:
         LaunchError: a step failed; nothing of CMD ran, and everything that was built is gone again.
@@ -231,6 +247,7 @@ def hold(spec: BoxSpec, cgroup: TrialCgroup) -> Box:
     if not BOXINIT.exists():
         message = "the box's init is not built"
         raise LaunchError(message, step="find boxinit", place=str(BOXINIT), hint="run make")
+    _refuse_directories(spec.stdio)
     view = plan_view(spec.view)
     program = load_filter(spec.cache)
     with contextlib.ExitStack() as always, contextlib.ExitStack() as on_failure:
@@ -247,6 +264,8 @@ def hold(spec: BoxSpec, cgroup: TrialCgroup) -> Box:
         on_failure.callback(_end, launcher_pid, cgroup)
         for ours in (init_side, main_side, report_side, errors_side):
             ours.close()
+        if meanwhile is not None:
+            meanwhile()
         awaiting = Awaiting(control=control, main=main, report=report, errors=errors)
         ready = awaiting.ready(spec.timeout_s)
         on_failure.pop_all()
@@ -255,6 +274,14 @@ def hold(spec: BoxSpec, cgroup: TrialCgroup) -> Box:
             pidfd=os.pidfd_open(ready.main_pid), control=control, pty_master=ready.pty_master, view=view,
             notes=ready.notes, cgroup=cgroup, main_socket=main,
         )  # fmt: skip
+
+
+def _refuse_directories(stdio: tuple[int | None, ...]) -> None:
+    """A directory of the host as a standard stream would be a way out: openat(0, "..") starts from it."""
+    for number, fd in enumerate(stdio):
+        if fd is not None and stat.S_ISDIR(os.fstat(fd).st_mode):
+            message = f"standard stream {number} is a directory"
+            raise LaunchError(message, step="check standard streams", hint="redirect it from a file")
 
 
 def _socketpair(on_failure: contextlib.ExitStack, always: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:

@@ -179,10 +179,13 @@ class Cgroup:
 
 def _make_below_parent(path: Path) -> None:
     for _ in range(_MADE_AGAIN):
-        path.parent.mkdir(mode=0o755, exist_ok=True)
+        with suppress(FileExistsError):
+            path.parent.mkdir(mode=0o755)
         try:
             path.mkdir(mode=0o755)
-        except FileNotFoundError:
+        except OSError as err:
+            if err.errno not in {errno.ENOENT, errno.ENODEV}:
+                raise
             continue  # the last run has just taken the parent away
         return
     raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))

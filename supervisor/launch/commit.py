@@ -36,6 +36,9 @@ from supervisor.launch.plan import CHANGED
 from supervisor.launch.tree import Tree, by_descriptor, join
 
 _IN_THE_WAY = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ELOOP})
+_REFUSED = frozenset({errno.EPERM, errno.EACCES, errno.EBUSY, errno.EROFS, errno.EXDEV})
+"""The host keeps an entry as it is: immutable, a mount point, read-only. Trying again would not help."""
+
 _WORKING = b"w"
 _T = TypeVar("_T")
 
@@ -103,7 +106,7 @@ class Executor:
 
     def _advance(self, phase: Phase) -> None:
         if self.journal.durable:
-            from supervisor.launch.handles import syncfs  # noqa: PLC0415 - loads ctypes
+            from supervisor.launch.libc import syncfs  # noqa: PLC0415 - loads ctypes
 
             with self.host.directory(b"") as root:
                 syncfs(root)
@@ -178,8 +181,11 @@ class Executor:
             found = self.host.lstat(path)
             if found is None or found.st_ino != step.inode:
                 return Left(path=path, why=CHANGED)
-            with self.host.parent(path) as (directory, name):
-                os.rename(name, step.slot, src_dir_fd=directory, dst_dir_fd=slots)
+            try:
+                with self.host.parent(path) as (directory, name):
+                    os.rename(name, step.slot, src_dir_fd=directory, dst_dir_fd=slots)
+            except OSError as err:
+                return _left(path, err)
         self.host.forget()
         return None
 
@@ -193,17 +199,16 @@ class Executor:
         expected = Identity.of(found)
         if expected.inode != step.identity.inode or (not step.directory and expected != step.identity):
             return Left(path=os.fsencode(step.path), why=CHANGED)
-        with self.host.parent(path) as (directory, name):
-            if not step.directory:
-                os.unlink(name, dir_fd=directory)
-                return None
-            try:
-                os.rmdir(name, dir_fd=directory)
-            except OSError as err:
-                if err.errno not in _IN_THE_WAY:
-                    raise
-                return Left(path=os.fsencode(step.path), why=CHANGED)  # something was put into it meanwhile
-        self.host.forget()
+        try:
+            with self.host.parent(path) as (directory, name):
+                if step.directory:
+                    os.rmdir(name, dir_fd=directory)
+                else:
+                    os.unlink(name, dir_fd=directory)
+        except OSError as err:
+            return _left(os.fsencode(step.path), err)
+        if step.directory:
+            self.host.forget()
         return None
 
     # -- place -----------------------------------------------------------------------------------------------------
@@ -216,9 +221,7 @@ class Executor:
                     return self._put(step, directory, name)
                 return _make_directory(path, directory, name)
         except OSError as err:
-            if err.errno not in _IN_THE_WAY:
-                raise
-            return self._left_in_quarantine(step, err.strerror or str(err))
+            return self._left_in_quarantine(step, _left(path, err).why)
 
     def _put(self, step: Place, directory: int, name: bytes) -> Left | None:
         with self._quarantine() as slots:
@@ -286,6 +289,15 @@ class Executor:
         """Open the quarantine."""
         with self.host.directory(os.fsencode(self.plan.quarantine)) as descriptor:
             yield descriptor
+
+
+def _left(path: bytes, err: OSError) -> Left:
+    """Report a step that the host stands against; any other error ends the commit, which can be resumed."""
+    if err.errno in {errno.ENOTEMPTY, errno.EEXIST}:
+        return Left(path=path, why=CHANGED)  # something was put there meanwhile
+    if err.errno in _IN_THE_WAY | _REFUSED:
+        return Left(path=path, why=(err.strerror or str(err)).lower())
+    raise err
 
 
 def _link(step: Link, slots: int) -> None:

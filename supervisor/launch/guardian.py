@@ -70,9 +70,13 @@ class Guardian:
         """
         supervisor = os.pidfd_open(os.getpid())
         listening, control = os.pipe2(os.O_CLOEXEC)
-        pid = os.fork()
-        if pid == 0:
-            _stand_guard(supervisor, listening, cgroup, run, on_death)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # until the guardian ignores them
+        try:
+            pid = os.fork()
+            if pid == 0:
+                _stand_guard(supervisor, listening, cgroup, run, on_death)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(supervisor)
         os.close(listening)
         return cls(pid, control)

@@ -248,4 +248,6 @@ def _step(fields: dict[str, Any]) -> Step:
     for key in ("identity", "over"):
         if isinstance(known := fields.get(key), dict):
             fields[key] = Identity(**known)
+    if "source" in fields:
+        fields["source"] = Source(fields["source"])
     return kind(**fields)

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from supervisor.errors import MachineError
 from supervisor.launch.cgroup import PARENT, Cgroup
-from supervisor.launch.mounts import unmount_below
+from supervisor.launch.detach import unmount_below
+from supervisor.launch.journal import Journal, Phase
 from supervisor.launch.state import Home, RunDir
 
 _EMPTY_S = 10.0
@@ -114,4 +115,13 @@ def _sweep_run(run: RunDir) -> str | None:
     if owner is not None and owner.alive():
         return None
     clean_run(run)
-    return f"run {run.id}: mounts and discarded writes removed"
+    interrupted = f"; its commit was interrupted: supervise commit {run.id}" if _in_commit(run) else ""
+    return f"run {run.id}: mounts and discarded writes removed{interrupted}"
+
+
+def _in_commit(run: RunDir) -> bool:
+    """Whether the supervisor died while it was changing the workspace."""
+    try:
+        return Journal(run.stage, durable=False).phase() is not Phase.DONE
+    except (FileNotFoundError, ValueError):
+        return False

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
+import struct
 from enum import IntFlag
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_python = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock during a call
 
 
 class MountFlag(IntFlag):
@@ -27,6 +30,9 @@ class MountFlag(IntFlag):
     PRIVATE = 1 << 18
 
 
+NO_FLAGS = MountFlag(0)
+
+
 class CloneFlag(IntFlag):
     """``CLONE_*`` of <linux/sched.h>: the namespaces."""
 
@@ -39,9 +45,15 @@ class CloneFlag(IntFlag):
     NEWNET = 0x40000000
 
 
+CLONE_FS = 0x00000200  # a root and working directory of its own: no namespace, and every thread is made with it
 MNT_DETACH = 2
+_MAX_HANDLE = 128
 _AT_FDCWD = -100
-_PR_SET_NAME = 15
+_SYS_MOUNT_SETATTR = 442  # the same on every architecture
+_MOUNT_ATTR_RDONLY = 1
+_SYS_CLONE3 = 435  # the same on every architecture
+_CLONE_INTO_CGROUP = 0x200000000
+_CLONE_ARGS = struct.Struct("11Q")  # flags, pidfd, child_tid, parent_tid, exit_signal, …, cgroup is the last
 
 
 def _check(result: int, path: bytes | None = None) -> None:
@@ -51,25 +63,84 @@ def _check(result: int, path: bytes | None = None) -> None:
 
 
 def mount(source: bytes, target: bytes, fstype: bytes, flags: MountFlag, options: bytes = b"") -> None:
-    """mount(2). ``options`` must be shorter than a page."""
+    """Mount a filesystem, or change a mount. ``options`` must be shorter than a page."""
     _check(_libc.mount(source, target, fstype or None, ctypes.c_ulong(flags), options or None), target)
 
 
 def umount2(target: bytes, flags: int = MNT_DETACH) -> None:
-    """umount2(2), lazily unless told otherwise."""
+    """Unmount, lazily unless told otherwise."""
     _check(_libc.umount2(target, flags), target)
 
 
-def unshare(flags: CloneFlag) -> None:
-    """unshare(2) of the calling thread."""
+class _MountAttr(ctypes.Structure):
+    """``struct mount_attr`` of <linux/mount.h>."""
+
+    _fields_ = (
+        ("attr_set", ctypes.c_uint64),
+        ("attr_clr", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("userns_fd", ctypes.c_uint64),
+    )
+
+
+def make_readonly(target: bytes) -> None:
+    """mount_setattr(2) MOUNT_ATTR_RDONLY of one mount: EBUSY while anybody can still write through it."""
+    attributes = _MountAttr(attr_set=_MOUNT_ATTR_RDONLY)
+    size = ctypes.c_size_t(ctypes.sizeof(attributes))
+    _check(_libc.syscall(_SYS_MOUNT_SETATTR, _AT_FDCWD, target, 0, ctypes.byref(attributes), size), target)
+
+
+def unshare(flags: int) -> None:
+    """Move the calling thread into new namespaces."""
     _check(_libc.unshare(int(flags)))
 
 
-def setns(fd: int, flags: CloneFlag = CloneFlag(0)) -> None:
-    """setns(2) of the calling thread."""
+def setns(fd: int, flags: int = 0) -> None:
+    """Move the calling thread into the namespace of a descriptor."""
     _check(_libc.setns(fd, int(flags)))
 
 
-def set_process_name(name: bytes) -> None:
-    """prctl(2) PR_SET_NAME; the kernel keeps 15 bytes."""
-    _check(_libc.prctl(_PR_SET_NAME, name, 0, 0, 0))
+def syncfs(fd: int) -> None:
+    """Write back the filesystem that a descriptor is on."""
+    _check(_libc.syncfs(fd))
+
+
+def fork_into_cgroup(cgroup: int) -> int:
+    """Fork, the child being born in the cgroup of a directory descriptor; give 0 in the child.
+
+    To move a process into a cgroup afterwards costs a grace period of RCU (10 ms and more); to be born there costs
+    nothing, and no instant of the child's life is outside (clone3(2), CLONE_INTO_CGROUP, since Linux 5.7).
+
+    Only for a process with a single Python thread: the child runs a few bytecodes before the interpreter knows of the
+    fork, and a waiting thread's request for the lock would make it wait for that thread, which it does not have.
+    """
+    arguments = _CLONE_ARGS.pack(_CLONE_INTO_CGROUP, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, cgroup)
+    _python.PyOS_BeforeFork()
+    pid = int(_python.syscall(ctypes.c_long(_SYS_CLONE3), arguments, ctypes.c_size_t(len(arguments))))
+    if pid == 0:
+        _python.PyOS_AfterFork_Child()
+        return 0
+    number = ctypes.get_errno()
+    _python.PyOS_AfterFork_Parent()
+    if pid < 0:
+        raise OSError(number, os.strerror(number))
+    return pid
+
+
+class _FileHandle(ctypes.Structure):
+    """``struct file_handle`` of name_to_handle_at(2)."""
+
+    _fields_ = (
+        ("handle_bytes", ctypes.c_uint),
+        ("handle_type", ctypes.c_int),
+        ("f_handle", ctypes.c_ubyte * _MAX_HANDLE),
+    )
+
+
+def name_to_handle_at(directory: int, name: bytes) -> tuple[int, bytes] | None:
+    """Give type and bytes of the handle of an entry (name_to_handle_at(2)); None when its file system has none."""
+    handle = _FileHandle(handle_bytes=_MAX_HANDLE)
+    mount_id = ctypes.c_int()
+    if _libc.name_to_handle_at(directory, name, ctypes.byref(handle), ctypes.byref(mount_id), 0):
+        return None
+    return handle.handle_type, bytes(handle.f_handle[: handle.handle_bytes])

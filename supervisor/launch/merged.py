@@ -149,9 +149,9 @@ class Merged:
     def _copy_of(self, lower: bytes, found: os.stat_result) -> bytes | None:
         if found.st_nlink < 2:  # noqa: PLR2004 - a single name has no other that could have been written through
             return None
-        from supervisor.launch.handles import name_to_handle  # noqa: PLC0415 - loads ctypes, hardly ever needed
+        from supervisor.launch.libc import name_to_handle_at  # noqa: PLC0415 - loads ctypes, hardly ever needed
 
         above, name = split(lower)
         with self.lower.directory(above) as directory:
-            key = name_to_handle(directory, name)
+            key = name_to_handle_at(directory, name)
         return self._index.get(key) if key is not None else None

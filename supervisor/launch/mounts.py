@@ -1,4 +1,4 @@
-"""The mounts of the host as this process sees them, under which paths one place of a filesystem appears, and their end.
+"""The mounts of the host as this process sees them, and under which paths one place of a filesystem appears.
 
 In: ``/proc/self/mountinfo`` (proc(5), fs/proc_namespace.c). Out: values. A mount counts as visible only when the kernel
 says that its path leads to it: a later mount on top of it, or of one of its parents, hides it.
@@ -37,7 +37,7 @@ class HostMount:
 
 def parse_mountinfo(text: bytes) -> tuple[HostMount, ...]:
     """Parse mountinfo, in the order of the kernel."""
-    return tuple(_parse_line(line) for line in text.splitlines())
+    return tuple(_parse_line(line) for line in text.split(b"\n") if line)
 
 
 def _parse_line(line: bytes) -> HostMount:
@@ -129,33 +129,3 @@ def aliases(device: bytes, place: bytes, mounts: Iterable[HostMount]) -> tuple[b
         elif is_below(mount.root, place):
             found.append(mount.path)
     return tuple(dict.fromkeys(found))
-
-
-def mounts_below(path: Path, mountinfo: bytes | None = None) -> tuple[bytes, ...]:
-    """List the mount points at or below `path` in our mount namespace, the last mounted first.
-
-    Args:
-        path: a directory, absolute.
-        mountinfo: what /proc/self/mountinfo says; read when not given.
-    """
-    text = Path("/proc/self/mountinfo").read_bytes() if mountinfo is None else mountinfo
-    top = os.fsencode(path)
-    if top not in text:  # the usual case, without taking the lines apart
-        return ()
-    points = (mount.path for mount in reversed(parse_mountinfo(text)))
-    return tuple(point for point in points if is_below(point, top))
-
-
-def unmount_below(path: Path) -> tuple[bytes, ...]:
-    """Detach every mount at or below `path`; returns the mount points that are gone."""
-    return tuple(point for point in mounts_below(path) if _detach(point))
-
-
-def _detach(point: bytes) -> bool:
-    from supervisor.launch.libc import umount2  # noqa: PLC0415 - there is hardly ever anything to unmount
-
-    try:
-        umount2(point)
-    except OSError:
-        return False
-    return True

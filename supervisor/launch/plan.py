@@ -236,6 +236,8 @@ class _Planner:
     def _visit_entry(self, node: Node, occupant: bytes | None) -> None:
         if not self.allowed(node.path):
             self.left.append(Left(path=node.path, why=REFUSED))
+            if occupant is not None and self.view.lower.is_directory(occupant):
+                self._remove(occupant, node.path)  # what it hides may go even so
             return
         over = None
         if occupant is not None:
@@ -260,7 +262,7 @@ class _Planner:
         found = tree.lstat(path)
         if found is None:
             raise FileNotFoundError(path)
-        several = found.st_nlink > 1 and tree is not self.view.lower
+        several = found.st_nlink > 1 or tree is self.view.work
         first = self.copies.get((found.st_dev, found.st_ino)) if several else None
         if first is None:
             self.prepare.append(Copy(source=self._source(tree), path=os.fsdecode(path), slot=slot))
@@ -324,10 +326,16 @@ class _Planner:
         """Plan the host names that show a copied inode though the upper tree does not have them."""
         if not self.view.copied_inodes:
             return
+        restored: set[bytes] = set()
         for node in self.view.below(self.view.root):
-            if node.copy is not None and node.path not in self.placed:
-                in_place = self.view.lower.lstat(node.path) is not None or self._in_moved(node)
-                self._visit_entry(node, node.lower if in_place else None)
+            if node.copy is None or node.path in self.placed:
+                continue
+            in_place = self.view.lower.lstat(node.path) is not None or self._in_moved(node)
+            self._visit_entry(node, node.lower if in_place else None)
+            above = self.view.find(split(node.path)[0]) if in_place and node.path in self.placed else None
+            if above is not None and above.entry is None and above.path not in restored:
+                restored.add(above.path)
+                self._set_attributes(above)  # a directory that the trial did not touch keeps its times
 
     def _in_moved(self, node: Node) -> bool:
         return any(is_below(node.path, place) for place in self.places)

@@ -2,8 +2,8 @@
 
 Laws:
     * A refused call returns EPERM. It is not killed, so that it reaches ``sys_exit`` and the witness records it.
-    * A call of another architecture (int80, x32) kills the process: its numbers would mean something else to the witness.
-    * clone3 is answered with ENOSYS: its flags lie in memory where a filter cannot read them, and libc then uses clone.
+    * A call of another architecture (int80, x32) kills the process: its numbers would mislead the witness.
+    * clone3 is answered with ENOSYS: its flags lie in memory where a filter cannot look, and libc then uses clone.
     * Arguments that the kernel takes as 32 bits are compared as 32 bits: the upper half is the caller's to choose.
 
 The list is that of what reaches past the box or hides from the witness: new mounts, namespaces, kernel keyrings,
@@ -15,7 +15,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,7 +111,7 @@ def compile_filter() -> bytes:
     program.add_rule(pyseccomp.ERRNO(errno.ENOSYS), "clone3")
     for rule in CONDITIONAL:
         program.add_rule(refuse, rule.name, _comparison(rule))
-    with tempfile.TemporaryFile() as file:
+    with open(os.memfd_create("filter"), "rb+") as file:  # noqa: PTH123 - a descriptor
         program.export_bpf(file)
         file.seek(0)
         return file.read()
@@ -147,7 +146,7 @@ def _resolve(arch: int, name: str) -> int | None:
     import pyseccomp  # noqa: PLC0415 - as above
 
     try:
-        return pyseccomp.resolve_syscall(arch, name)
+        return int(pyseccomp.resolve_syscall(arch, name))
     except (OSError, ValueError):
         return None
 

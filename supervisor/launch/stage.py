@@ -19,18 +19,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from supervisor.errors import MachineError
+from supervisor.errors import MachineError, UsageError
 from supervisor.evidence.facts import Observed
 from supervisor.launch.commit import CommitResult, Executor, no_fault
 from supervisor.launch.copying import copy_attributes
 from supervisor.launch.durable import write_whole
-from supervisor.launch.journal import Journal, Phase, Source
+from supervisor.launch.journal import Journal, Phase, Plan, Source
 from supervisor.launch.merged import Merged
 from supervisor.launch.observe import Observer, problem
 from supervisor.launch.plan import Allowed, make_plan
 from supervisor.launch.snapshot import Snapshot, capture, describe
 from supervisor.launch.state import RunDir
-from supervisor.launch.tree import Tree, by_descriptor, is_below, join
+from supervisor.launch.tree import Tree, by_descriptor, is_below, join, split
 
 PRIVATE = (b"/tmp", b"/dev", b"/run", b"/proc", b"/sys")
 """Places of which the trial has its own: the host's are not what it sees, and its own are gone with it."""
@@ -63,8 +63,12 @@ class Stage:
         self.close()
 
     def close(self) -> None:
-        """Close what was opened for reading."""
+        """Close what was opened for reading, and forget what was read.
+
+        Digests are forgotten too: a store through a mapping that is written already changes no time stamp.
+        """
         self._views.clear()
+        self._observer = Observer()
         self._stack.close()
 
     def prepare(self) -> None:
@@ -93,8 +97,10 @@ class Stage:
             paths: absolute, as events have them.
 
         Returns:
-            One entry a path. A path of which nothing can be known has a state with a ``problem``.
+            One entry a path. A path of which nothing can be known has a state with a ``problem``. After a commit the
+            state before the trial is no longer to be had: what is then given as `before` is the committed one.
         """
+        self.close()  # what was read at an earlier moment says nothing about this one
         return {path: self._observe(path) for path in paths}
 
     def changed(self) -> Iterator[bytes]:
@@ -104,21 +110,19 @@ class Stage:
         by path; what lies in directories that were moved, at the old and at the new place; and further names of copied
         inodes.
         """
-        view = self._view(self.workspace)
-        if view is None:
-            return
-        seen: set[bytes] = set()
-        for path in _touched(view):
-            if path not in seen:
-                seen.add(path)
-                yield join(self.workspace, path)
+        if not self.upper.is_dir():
+            return iter(())
+        with Merged.open(self.workspace, self.upper, self.work) as view:
+            paths = dict.fromkeys(_touched(view))
+        return (join(self.workspace, path) for path in paths)
 
     def digest(self) -> str:
         """Digest everything that is staged: names, kinds, owners, modes, attributes, content. ``sha256:…``."""
-        view = self._view(self.workspace)
         digest = hashlib.sha256()
-        for line in describe(view, self._observer) if view is not None else ():
-            digest.update(line)
+        if self.upper.is_dir():
+            with Merged.open(self.workspace, self.upper, self.work) as view:
+                for line in describe(view, Observer()):
+                    digest.update(line)
         return f"sha256:{digest.hexdigest()}"
 
     def snapshot(self, globs: Iterable[str]) -> Snapshot:
@@ -127,11 +131,11 @@ class Stage:
         Args:
             globs: which paths, see `policies.globs`.
         """
-        view = self._view(self.workspace, fresh=True)
-        if view is None:
+        if not self.upper.is_dir():
             message = "nothing is staged: writes went to the workspace directly"
             raise MachineError(message)
-        return capture(view, globs, self._observer, self.run.snapshot)
+        with Merged.open(self.workspace, self.upper, self.work) as view:
+            return capture(view, globs, Observer(), self.run.snapshot)
 
     # -- commit or discard -----------------------------------------------------------------------------------------
 
@@ -150,6 +154,18 @@ class Stage:
         journal = Journal(self.run.stage, durable=durable)
         resumed = journal.exists
         self.close()
+        if resumed and journal.phase() is Phase.DONE:
+            return _result(journal.plan(), journal, resumed=True)
+        if not self.upper.is_dir():
+            message = f"nothing is staged in run {self.run.id}"
+            raise UsageError(message, place="RUN")
+        try:
+            return self._commit(allowed, journal, fault, resumed=resumed)
+        except OSError as err:
+            message = f"commit was interrupted: {err}"
+            raise MachineError(message, hint=f"supervise commit {self.run.id} goes on with it") from err
+
+    def _commit(self, allowed: Allowed, journal: Journal, fault: Callable[[], None], *, resumed: bool) -> CommitResult:
         with Merged.open(self.workspace, self.upper, self.work) as view:
             if not resumed:
                 journal.begin(make_plan(view, allowed=allowed, began_ns=self.began_ns, quarantine=self._free(view)))
@@ -162,11 +178,19 @@ class Stage:
                     Executor(plan, trees, host, journal, fault).run()
                 else:
                     journal.advance(Phase.DONE)
-        return CommitResult(entries=plan.entries, left=(*plan.left, *journal.left()), resumed=resumed)
+        return _result(plan, journal, resumed=resumed)
 
     def discard(self) -> None:
-        """Remove what is staged, and what was written outside the workspace."""
+        """Remove what is staged, and what was written outside the workspace.
+
+        Raises:
+            UsageError: a commit was interrupted: what is staged is needed to finish it.
+        """
         self.close()
+        journal = Journal(self.run.stage, durable=False)
+        if journal.exists and journal.phase() not in {Phase.PREPARE, Phase.DONE}:
+            message = f"commit of run {self.run.id} was interrupted"
+            raise UsageError(message, place="RUN", hint=f"supervise commit {self.run.id} finishes it")
         for directory in (self.upper, self.work, self.run.outside):
             shutil.rmtree(directory, ignore_errors=True)
 
@@ -187,7 +211,7 @@ class Stage:
         try:
             view = self._view(top)
             if view is None:
-                return self._observe_host(path)
+                return self._observe_unstaged(path, in_workspace=top == self.workspace)
             node = view.find(relative)
             before = self._observer.state(view.lower, relative)
             after = self._observer.state(*view.place(node)) if node is not None else None
@@ -196,10 +220,14 @@ class Stage:
             return Observed(before=text, after=text)
         return Observed(before=before, after=after)
 
-    def _observe_host(self, path: bytes) -> Observed:
-        with Tree(b"/") as tree:
-            after = self._observer.state(tree, path.strip(b"/"))
-        return Observed(before=problem("was not recorded before the trial"), after=after)
+    def _observe_unstaged(self, path: bytes, *, in_workspace: bool) -> Observed:
+        """Read a path without an overlay: one of a workspace that is written directly, or one whose writes are gone."""
+        above, name = split(path)
+        with Tree(above or b"/") as tree:
+            now = self._observer.state(tree, name)
+        if in_workspace:
+            return Observed(before=problem("was not recorded before the trial"), after=now)
+        return Observed(before=now, after=problem("writes to this place were not kept"))
 
     def _placed(self, path: bytes) -> tuple[bytes, bytes] | None:
         """Tell over which mount point a path lies, and where below it; None for a private place."""
@@ -218,9 +246,9 @@ class Stage:
             return {}
         return {os.fsencode(point): str(number) for point, number in found.items()}
 
-    def _view(self, top: bytes, *, fresh: bool = False) -> Merged | None:
-        """Open the overlay over a mount point, once; None when there is none."""
-        if top not in self._views or fresh:
+    def _view(self, top: bytes) -> Merged | None:
+        """Open the overlay over a mount point, once for an observation; None when there is none."""
+        if top not in self._views:
             upper, work = self.upper, self.work
             if top != self.workspace:
                 base = self.run.outside / self._map().get(top, "none")
@@ -229,6 +257,11 @@ class Stage:
                 return None
             self._views[top] = self._stack.enter_context(Merged.open(top, upper, work))
         return self._views[top]
+
+
+def _result(plan: Plan, journal: Journal, *, resumed: bool) -> CommitResult:
+    left = dict.fromkeys((*plan.left, *journal.left()))
+    return CommitResult(entries=plan.entries, left=tuple(left), resumed=resumed)
 
 
 def _touched(view: Merged) -> Iterator[bytes]:

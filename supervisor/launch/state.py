@@ -29,14 +29,17 @@ _SHOWN_CANDIDATES = 6
 
 
 def make_run_id(realtime_s: float, token: bytes) -> str:
-    """Make a run id such as ``20261130-080642-k3f9``.
+    """Make a run id such as ``20261130-080642-3f9k2x``. Ids sort by time, also those of one second.
 
     Args:
         realtime_s: seconds since the epoch; the id shows them in UTC.
-        token: at least four random bytes, which tell apart runs of one second.
+        token: at least three random bytes, which tell apart runs of one moment.
     """
     moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime(realtime_s))
-    return f"{moment}-{''.join(_ALPHABET[byte % len(_ALPHABET)] for byte in token[:4])}"
+    base = len(_ALPHABET)
+    part = int(realtime_s % 1 * base**3)
+    fraction = "".join(_ALPHABET[part // base**place % base] for place in (2, 1, 0))
+    return f"{moment}-{fraction}{''.join(_ALPHABET[byte % base] for byte in token[:3])}"
 
 
 @dataclass(frozen=True, slots=True)

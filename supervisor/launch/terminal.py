@@ -7,7 +7,7 @@ Laws:
     * The user's modes are restored by `leave`, always, and before we stop ourselves.
     * We are raw only while our process group is the terminal's foreground; a background job reads nothing.
     * When standard input and output are both the terminal, the box owns the keyboard from the start. Otherwise (a
-      pipeline) somebody beside us may be reading it: the box gets it when CMD is stopped for wanting it (SIGTTIN, SIGTTOU).
+      pipeline) somebody beside us may be reading it: the box gets it when CMD is stopped for wanting it.
     * Nothing that CMD printed is lost: `drain` moves what is left after its end.
 """
 

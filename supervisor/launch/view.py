@@ -1,24 +1,27 @@
+# ruff: noqa: PTH110, PTH112, PTH114, PTH115
+# Paths of the kernel are bytes, which pathlib does not take.
 """What a trial sees of the host's files: the plan as data, made before anything is mounted, and its execution.
 
 Laws:
-    * Everything the host shows is shown, through an overlay whose writes are thrown away; the workspace's overlay writes
-      into the stage. What an overlay cannot hold is shown read-only, and a note says so.
+    * Everything the host shows is shown, through an overlay whose writes are thrown away; that of the workspace
+      writes into the stage. What an overlay cannot hold is shown read-only, and a note says so.
     * Kernel filesystems (proc, sysfs, cgroup, bpf, …) are never shown: the box brings its own.
     * The directory of our runs is masked under every path by which a mount shows it.
     * /tmp, /run and /dev/shm are the trial's own and empty; a workspace below them still appears at its path.
 
-The view is built on a tmpfs at the run's ``box`` directory, in a mount namespace that only the trial's forked child has.
+The view is built on a tmpfs at the run's ``box`` directory, in a mount namespace that only the forked child has.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.errors import LaunchError
-from supervisor.launch.libc import MountFlag
+from supervisor.launch.libc import NO_FLAGS, MountFlag
 from supervisor.launch.mounting import (
     Bind,
     MakeDirectory,
@@ -44,12 +47,12 @@ from supervisor.launch.mounts import (
 )
 
 _KERNEL_FILESYSTEMS = frozenset(
-    b"proc sysfs cgroup cgroup2 bpf devtmpfs devpts tracefs debugfs securityfs configfs fusectl pstore efivarfs selinuxfs"
-    b" smackfs mqueue hugetlbfs autofs binfmt_misc rpc_pipefs nfsd nsfs functionfs binder resctrl ramfs".split()
+    b"proc sysfs cgroup cgroup2 bpf devtmpfs devpts tracefs debugfs securityfs configfs fusectl pstore efivarfs"
+    b" selinuxfs smackfs mqueue hugetlbfs autofs binfmt_misc rpc_pipefs nfsd nsfs functionfs binder ramfs".split()
 )
-_PRIVATE = {b"/tmp": 0o1777, b"/run": 0o755}  # noqa: S108 - the trial's own, not ours
+_PRIVATE = {b"/tmp": 0o1777, b"/run": 0o755}
 _NEVER = (b"/proc", b"/sys", b"/dev")
-_SHM = b"/dev/shm"  # noqa: S108 - as above
+_SHM = b"/dev/shm"
 _FLAGS = {
     b"ro": MountFlag.RDONLY,
     b"noexec": MountFlag.NOEXEC,
@@ -114,7 +117,7 @@ class View:
     @property
     def layers(self) -> tuple[tuple[bytes, bytes], ...]:
         """Give (path, upper directory) of every overlay, for the state of files that were written outside."""
-        return tuple((step.path, step.upper) for step in self.steps if isinstance(step, MountOverlay))
+        return tuple((step.lower, step.upper) for step in self.steps if isinstance(step, MountOverlay))
 
     def execute(self, note: Note) -> None:
         """Build it, in the mount namespace of the caller.
@@ -126,9 +129,13 @@ class View:
             try:
                 step.execute(note)
             except OSError as err:
-                raise LaunchError(
-                    f"{step.describe()}: {err.strerror}", step=type(step).__name__, place=_place(err), hint=_hint(step)
-                ) from err
+                message = f"{step.describe()}: {err.strerror}"
+                raise LaunchError(message, step=_name(step), place=_place(err), hint=_hint(step)) from err
+
+
+def _name(step: Step) -> str:
+    """``MountOverlay`` is ``mount overlay``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(step).__name__).lower()
 
 
 def _place(err: OSError) -> str | None:
@@ -149,8 +156,14 @@ def plan_view(spec: ViewSpec, mounts: Sequence[HostMount] | None = None) -> View
     Raises:
         LaunchError: the workspace is no directory, or lies where it cannot be shown.
     """
-    planner = _Planner(spec, read_mounts() if mounts is None else mounts)
-    return planner.plan()
+    try:
+        return _Planner(spec, read_mounts() if mounts is None else mounts).plan()
+    except OSError as err:
+        message = f"the host's mounts cannot be looked at: {err.strerror}"
+        raise LaunchError(message, step="plan view", place=_place(err)) from err
+    except LookupError as err:
+        message = "a path is on no mount that is listed; is this a chroot?"
+        raise LaunchError(message, step="plan view", place=os.fsdecode(err.args[0])) from err
 
 
 class _Planner:
@@ -179,16 +192,12 @@ class _Planner:
         )
 
     def _refuse_workspace(self) -> None:
-        place = os.fsdecode(self.workspace)
         if is_below(self.workspace, self.state):
-            raise LaunchError("the workspace lies in the directory of our runs", step="plan view", place=place)
+            raise _unusable(self.workspace, "lies in the directory of our runs")
         if any(is_below(self.workspace, never) for never in _NEVER) and not is_below(self.workspace, _SHM):
-            raise LaunchError("the workspace lies in a kernel filesystem", step="plan view", place=place)
+            raise _unusable(self.workspace, "lies in a kernel filesystem")
         if self.workspace in {*_PRIVATE, _SHM}:
-            raise LaunchError(
-                "the workspace is a directory that is private to every trial",
-                step="plan view", place=place, hint="choose a directory below it",
-            )  # fmt: skip
+            raise _unusable(self.workspace, "is private to every trial", hint="choose a directory below it")
 
     def _is_shown(self, mount: HostMount) -> bool:
         if mount.fstype in _KERNEL_FILESYSTEMS or mount.path in {b"/", self.workspace}:
@@ -215,7 +224,7 @@ class _Planner:
     def _layers(self) -> Iterable[MountOverlay | Bind | MountPrivate]:
         yield from self._workspace_layer()
         if self.workspace != b"/":
-            yield self._discarded(b"/", 0, MountFlag(0))
+            yield self._discarded(b"/", 0, NO_FLAGS)
         for path, mode in _PRIVATE.items():
             yield MountPrivate(root=self.root, path=path, mode=mode)
         for number, mount in enumerate(self.shown, 1):
@@ -223,7 +232,7 @@ class _Planner:
 
     def _workspace_layer(self) -> Iterable[MountOverlay | Bind]:
         root, path = self._inside(self.workspace)
-        flags = _mount_flags(mount_of(self.workspace, self.host_mounts)) if self.workspace != b"/" else MountFlag(0)
+        flags = _mount_flags(mount_of(self.workspace, self.host_mounts)) if self.workspace != b"/" else NO_FLAGS
         if not self.spec.staged:
             yield Bind(root=root, path=path, source=self.workspace, flags=flags)
             return
@@ -300,15 +309,19 @@ class _Planner:
                 yield ReplaceFile(root=self.root, path=join(b"/etc", name), source=join(self.spec.box, name))
 
 
+def _unusable(workspace: bytes, reason: str, hint: str | None = None) -> LaunchError:
+    return LaunchError(f"the workspace {reason}", step="plan view", place=os.fsdecode(workspace), hint=hint)
+
+
 def _real_directory(path: bytes) -> bytes:
     real = os.path.realpath(path)
     if not os.path.isdir(real):
-        raise LaunchError("the workspace is no directory", step="plan view", place=os.fsdecode(path))
+        raise _unusable(path, "is no directory")
     return real
 
 
 def _mount_flags(mount: HostMount) -> MountFlag:
-    flags = MountFlag(0)
+    flags = NO_FLAGS
     for option in mount.options:
-        flags |= _FLAGS.get(option, MountFlag(0))
+        flags |= _FLAGS.get(option, NO_FLAGS)
     return flags

@@ -34,8 +34,8 @@ def harmless(text: str) -> str:
 
 
 def safe_command(argv: Sequence[str | bytes]) -> str:
-    """Write an argument list as a shell would need it, harmlessly."""
-    return " ".join(shlex.quote(safe(word)) for word in argv)
+    """Write an argument list as bash reads it back, harmlessly: what could act stands in ``$'…'`` with escapes."""
+    return " ".join(map(_quoted, argv))
 
 
 def shorten(text: str, width: int) -> str:
@@ -46,6 +46,14 @@ def shorten(text: str, width: int) -> str:
     return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
 
 
+def _quoted(word: str | bytes) -> str:
+    shown, word = safe(word), word.decode(errors="surrogateescape") if isinstance(word, bytes) else word
+    # A backslash alone needs no escaping here: quotes keep it, and the reader can paste the line.
+    if shown.replace("\\\\", "\\") == word:
+        return shlex.quote(word)
+    return "$'" + shown.replace("'", "\\'") + "'"
+
+
 def _escape(character: str) -> str:
     if character in _NAMED:
         return _NAMED[character]
@@ -54,4 +62,6 @@ def _escape(character: str) -> str:
     code = ord(character)
     if 0xDC80 <= code <= 0xDCFF:  # noqa: PLR2004  (a byte that was no UTF-8, PEP 383)
         return f"\\x{code - 0xDC00:02x}"
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"  # noqa: PLR2004
+    if code < 0x80:  # noqa: PLR2004  (above it, \x is for bytes alone)
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"  # noqa: PLR2004  (the length of the escape)

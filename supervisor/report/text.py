@@ -81,7 +81,7 @@ def _label(completion: Completion) -> str:
 
 def _assumed(completion: Completion) -> str:
     assumptions = completion.separation.assumptions
-    return f": assuming {safe('; '.join(assumptions))}" if assumptions else ""
+    return f": with {count(len(assumptions), 'assumption')}, listed below" if assumptions else ""
 
 
 def _what_was_run(completion: Completion) -> Iterator[Line]:
@@ -89,6 +89,10 @@ def _what_was_run(completion: Completion) -> Iterator[Line]:
     about = claim.outcome if claim.outcome is not None else "the exit code and the workspace"
     yield line(f"{'claim':<12}{safe(about)}, {safe(claim.period)}, unit {safe(claim.unit)}")
     yield line(f"{'endpoint':<12}{_endpoint(completion)}")
+    result = completion.result
+    if result.passed is not None or result.because:
+        passed = {True: "passed", False: "not passed", None: "not known"}[result.passed]
+        yield line(f"{'result':<12}{passed}", f": {harmless('; '.join(result.because))}" if result.because else "")
     yield line(f"{'command':<12}{shorten(command_of(completion), WIDTH)}")
     yield line(f"{'run':<12}{completion.run}, policy {safe(completion.policy.name)}")
     yield line(Span(NOT_SAFE, Tone.FAINT))
@@ -117,9 +121,6 @@ def _section(title: str, found: Sequence[T], show: Callable[[T], Line], hidden: 
 def _why(completion: Completion) -> Iterator[Line]:
     told = [("finality", reason.text, reason.events) for reason in completion.finality.reasons]
     told += [("separation", reason.text, reason.events) for reason in completion.separation.reasons]
-    told += [
-        ("separation", f"open {route.route}: {route.text}", route.events) for route in completion.separation.routes
-    ]
     told += [("scope", reason.text, reason.events) for reason in completion.scope.reasons]
     yield from _section("why", told, lambda entry: line(f"  {entry[0]}: {harmless(entry[1])}", cited(entry[2])))
 
@@ -155,7 +156,7 @@ def _files(completion: Completion) -> Iterator[Line]:
 def _file(file: FileSeen) -> Line:
     what = (file.net or "end not known") if file.history else "refused"
     return line(
-        f"  {what}: {shorten(safe(path_of(file)), WIDTH)}",
+        f"  {what}: {shorten(safe(path_of(file)), WIDTH) or '(no name)'}",
         ", changed and put back" if file.restored else "",
         "" if file.allowed else Span(", not allowed", Tone.BAD),
         cited(file.events),
@@ -224,6 +225,10 @@ def _gaps(completion: Completion) -> Iterator[Line]:
         yield line(Span(f"witnessed by nobody: {', '.join(unseen)}", Tone.FAINT))
 
 
+def _assumptions(completion: Completion) -> Iterator[Line]:
+    yield from _section("assumed", completion.separation.assumptions, lambda text: line(f"  {harmless(text)}"))
+
+
 def _log(completion: Completion, problem: str | None) -> Iterable[Line]:
     log = completion.log
     state = "sealed and verified" if problem is None and log.sealed else "not verified"
@@ -243,4 +248,5 @@ _SECTIONS = (
     _refusals,
     _processes,
     _gaps,
+    _assumptions,
 )

@@ -11,6 +11,9 @@ from msgspec import UNSET, Struct, UnsetType
 
 SCHEMA = "completion-argument/1"
 
+_INDENTED = 4_000_000
+"""Above so many bytes the JSON is not indented: formatting would hold it in memory twice."""
+
 
 class PolicyName(Struct, frozen=True, kw_only=True):
     """Which policy was in force."""
@@ -291,8 +294,9 @@ class Completion(Struct, frozen=True, kw_only=True):
 
 
 def to_json(completion: Completion) -> bytes:
-    """Write ``completion.json``: indented, one newline at the end."""
-    return msgspec.json.format(msgspec.json.encode(completion), indent=1) + b"\n"
+    """Write ``completion.json``: indented unless it is too long for people anyway, one newline at the end."""
+    raw = msgspec.json.encode(completion)
+    return (msgspec.json.format(raw, indent=1) if len(raw) < _INDENTED else raw) + b"\n"
 
 
 def from_json(raw: bytes) -> Completion:

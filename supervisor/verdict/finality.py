@@ -75,7 +75,7 @@ def judge_finality(situation: Situation) -> FinalityFound:
             (final if closed else unresolved).extend(found)
     return FinalityFound(
         final=bool(final) and not unresolved,
-        intervened=situation.following is Following.CANCELLED and period is not PeriodKind.ENDPOINT,
+        intervened=situation.following in _INTERVENTIONS and period is not PeriodKind.ENDPOINT,
         reasons=(*unresolved, *final),
         captured=situation.at_endpoint if period is PeriodKind.ENDPOINT else situation.at_deadline,
     )
@@ -193,6 +193,8 @@ def _commit_failed(situation: Situation) -> Sequence[tuple[str, tuple[int, ...]]
     return ((text, _numbers(situation, "stage.committed")),)
 
 
+_INTERVENTIONS = frozenset({Following.CANCELLED, Following.ISOLATED})
+
 _F, _U = Answer.FINAL, Answer.UNRESOLVED
 
 TABLE: tuple[Row, ...] = (
@@ -226,8 +228,15 @@ TABLE: tuple[Row, ...] = (
         eventually=_U,
     ),
     Row(
+        rule="isolated",
+        find=_when(Following.ISOLATED, "{} was alive at the endpoint; the workspace was made read-only under it"),
+        endpoint=Answer.SNAPSHOT,
+        within=Answer.SNAPSHOT,
+        eventually=Answer.SNAPSHOT,
+    ),
+    Row(
         rule="isolated-unproved",
-        find=_when(Following.ISOLATED, "{} was alive at the endpoint, and nothing proves that it was isolated"),
+        find=_when(Following.NOT_ISOLATED, "{} was alive at the endpoint, and nothing proves that it was isolated"),
         endpoint=Answer.SNAPSHOT,
         within=_U,
         eventually=_U,

@@ -63,6 +63,10 @@ def _cut_process(process: Process, situation: Situation) -> OpenEffect:
     if situation.following is Following.CANCELLED and proved:
         proof = Proof(prevented=prevented, checked=checked, supports=("finality", "separation"))
         return _process(process, status="terminal", handling="cancelled", settled=True, proof=proof)
+    if situation.following is Following.ISOLATED:
+        isolated = (line.events["trial.isolated"],)
+        proof = Proof(prevented=isolated, checked=isolated + _snapshot(situation), supports=("finality",))
+        return _process(process, status="pending", handling="isolated", settled=False, proof=proof)
     proof = Proof(prevented=prevented, checked=checked, supports=("separation",) if proved else ())
     if situation.policy.claim.period.kind is PeriodKind.ENDPOINT and situation.at_endpoint.how is Capture.GOOD:
         proof = Proof(

@@ -24,7 +24,8 @@ class Following(StrEnum):
     SETTLED = "all ended by themselves"
     CANCELLED = "cancelled as declared"
     FROZEN = "frozen, then killed"
-    ISOLATED = "isolated, without proof"
+    ISOLATED = "isolated, and checked"
+    NOT_ISOLATED = "to be isolated, without proof"
     CUT = "killed when following ended"
     UNKNOWN = "not known"
 
@@ -133,9 +134,17 @@ def _following(facts: Facts, policy: Policy, after: tuple[Process, ...], cut: tu
     if policy.stop.at_endpoint is AtEndpoint.FREEZE:
         return Following.FROZEN
     if policy.stop.at_endpoint is AtEndpoint.ISOLATE:
-        return Following.ISOLATED
+        return Following.ISOLATED if _isolated(facts, policy) else Following.NOT_ISOLATED
     cancelled = policy.stop.at_endpoint is AtEndpoint.CANCEL and _cancelled(facts, policy)
     return Following.CANCELLED if cancelled else Following.CUT
+
+
+def _isolated(facts: Facts, policy: Policy) -> bool:
+    """Tell whether nothing alive can write the footprint any more: only the workspace is taken away."""
+    line = facts.timeline
+    elsewhere = any(glob.startswith("/") for glob in policy.claim.footprint)
+    elsewhere = elsewhere or any(history.in_scope and not history.in_workspace for history in facts.files)
+    return line.isolated_ns is not None and line.isolation_error is None and not elsewhere
 
 
 def _cancelled(facts: Facts, policy: Policy) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,13 +16,17 @@ from pathlib import Path
 from supervisor.launch.box import Box, BoxSpec, hold
 from supervisor.launch.view import ViewSpec
 
+PYTHON = str(Path(sys.executable).resolve())
+"""The interpreter itself: a virtual environment below /tmp does not exist in a box."""
+
 
 def cgroup_root() -> Path:
     """Give the mount point of cgroup v2, on pure and hybrid hosts."""
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         if " - cgroup2 " in line:
             return Path(line.split()[4])
-    raise LookupError("cgroup2")
+    message = "no cgroup v2 mount"
+    raise LookupError(message)
 
 
 class RealCgroup:
@@ -133,8 +138,8 @@ class BoxLab:
             files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
             files[0].write(stdin)
             files[0].seek(0)
-            stdio = tuple(file.fileno() for file in files)
-            with self.hold(self.spec(*argv, view=view, stdio=stdio, **changes)) as box:
+            changes.setdefault("stdio", tuple(file.fileno() for file in files))
+            with self.hold(self.spec(*argv, view=view, **changes)) as box:
                 box.release()
                 wait_end(box)
                 box.kill_members()

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import os
 import signal
-import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from box_builder import BoxLab, box_lab, wait_end
+from box_builder import PYTHON, BoxLab, RealCgroup, box_lab, wait_end
 
 from supervisor.errors import LaunchError
+from supervisor.launch.box import hold
 
 pytestmark = pytest.mark.kernel("box")
 
@@ -27,7 +29,7 @@ def lab() -> Iterator[BoxLab]:
 
 def python(source: str) -> tuple[str, str, str]:
     """Give the argv of a Python program."""
-    return (sys.executable, "-c", textwrap.dedent(source))
+    return (PYTHON, "-c", textwrap.dedent(source))
 
 
 SYSCALL = """
@@ -57,7 +59,7 @@ def test_a_command_that_cannot_run_is_127_or_126_with_a_message(lab: BoxLab) -> 
 def test_argv_is_verbatim(lab: BoxLab) -> None:
     """Every byte of argv arrives, empty words and bytes that are no text included."""
     words = [b"a b", b"c'd", b"", b"--", b"-x", b"*", b"\xff\n", "é".encode()]
-    outcome = lab.run(sys.executable, "-c", "import os,sys;print([os.fsencode(a) for a in sys.argv[1:]])", *words)
+    outcome = lab.run(PYTHON, "-c", "import os,sys;print([os.fsencode(a) for a in sys.argv[1:]])", *words)
     assert outcome.text == f"{words}\n"
 
 
@@ -75,9 +77,9 @@ def test_only_the_standard_streams_are_open(lab: BoxLab) -> None:
 
 
 def test_signals_are_pristine(lab: BoxLab) -> None:
-    """No signal is ignored or blocked, although Python ignores two of them in the supervisor."""
+    """No signal is ignored or blocked, although Python ignores two of them in the supervisor (exec resets handlers)."""
     lines = lab.run("cat", "/proc/self/status").text.splitlines()
-    assert {line.split()[1] for line in lines if line.startswith(("SigBlk", "SigIgn", "SigCgt"))} == {"0" * 16}
+    assert {line.split()[1] for line in lines if line.startswith(("SigBlk", "SigIgn"))} == {"0" * 16}
 
 
 def test_the_environment_is_the_given_one_and_no_other_can_be_read(
@@ -97,9 +99,7 @@ def test_the_environment_is_the_given_one_and_no_other_can_be_read(
 
 def test_no_capability_is_left_in_any_set(lab: BoxLab) -> None:
     """All five sets are empty, nothing can be gained, the filter is on."""
-    status = dict(
-        line.split(":\t") for line in lab.run("cat", "/proc/self/status").text.splitlines() if ":\t" in line
-    )
+    status = dict(line.split(":\t") for line in lab.run("cat", "/proc/self/status").text.splitlines() if ":\t" in line)
     assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
 
@@ -146,9 +146,7 @@ def test_calls_that_reach_past_the_box_are_refused(lab: BoxLab) -> None:
 
     numbers = json.dumps(dict(refused()))
     outcome = lab.run(
-        *python(
-            SYSCALL + f"print({{n: call(v, 0, 0, 0, 0, 0, 0) for n, v in {numbers}.items()}}, call(435, 0, 0))\n"
-        )
+        *python(SYSCALL + f"print({{n: call(v, 0, 0, 0, 0, 0, 0) for n, v in {numbers}.items()}}, call(435, 0, 0))\n")
     )
     answers, clone3 = outcome.text.rsplit(" ", 1)
     assert clone3 == "ENOSYS\n"
@@ -156,7 +154,7 @@ def test_calls_that_reach_past_the_box_are_refused(lab: BoxLab) -> None:
 
 
 def test_new_namespaces_fake_input_and_strange_sockets_are_refused(lab: BoxLab) -> None:
-    """unshare and clone with any namespace, TIOCSTI with any upper half, and families without a namespace."""
+    """Calling unshare and clone with any namespace, TIOCSTI with any upper half, and families without a namespace."""
     outcome = lab.run(
         *python(
             SYSCALL
@@ -227,7 +225,7 @@ def test_only_the_boxs_own_processes_are_visible(lab: BoxLab) -> None:
 
 
 def test_the_network_is_loopback_only(lab: BoxLab) -> None:
-    """lo is up and works; there is nothing else, and no address outside can be reached."""
+    """Loopback is up and works; there is nothing else, and no address outside can be reached."""
     outcome = lab.run(
         *python(
             """
@@ -265,12 +263,13 @@ def test_held_until_released(lab: BoxLab) -> None:
         for _ in range(500):
             if Path(f"/proc/{box.main_pid}/comm").read_text() == "sleep\n":
                 break
+            time.sleep(0.01)
         else:
             pytest.fail("CMD did not start")
         assert box.signal(signal.SIGTERM)
         wait_end(box)
-        assert box.read_exit_status() == signal.SIGTERM
         assert box.wait()
+        assert box.read_exit_status() == signal.SIGTERM
 
 
 def test_descendants_that_outlive_cmd_are_killed_without_our_helpers(lab: BoxLab) -> None:
@@ -296,8 +295,120 @@ def test_a_lost_supervisor_ends_the_box(lab: BoxLab) -> None:
 
 def test_a_failure_names_its_step_and_leaves_nothing(lab: BoxLab) -> None:
     """A working directory that is not in the view is found before anything runs."""
-    with pytest.raises(LaunchError, match="enter the working directory") as caught, lab.hold(
-        lab.spec("true", cwd=b"/tmp/not-there")
+    with (
+        pytest.raises(LaunchError, match="enter the working directory") as caught,
+        lab.hold(lab.spec("true", cwd=b"/tmp/not-there")),
     ):
         pass
     assert caught.value.step == "enter the working directory"
+
+
+def test_a_core_helper_of_the_host_is_not_started(lab: BoxLab) -> None:
+    """Where the host pipes core dumps to a helper, the trial has the one limit that stops it, and cannot raise it."""
+    text = lab.run(*python("import resource; print(resource.getrlimit(resource.RLIMIT_CORE))")).text
+    piped = Path("/proc/sys/kernel/core_pattern").read_text().startswith("|")
+    assert (text == "(1, 1)\n") == piped
+
+
+def test_a_directory_is_no_standard_stream(lab: BoxLab) -> None:
+    """A descriptor of a host directory would lead out of the box, and is refused."""
+    fd = os.open("/", os.O_RDONLY)
+    try:
+        with pytest.raises(LaunchError, match="is a directory"), lab.hold(lab.spec("true", stdio=(fd, 1, 2))):
+            pass
+    finally:
+        os.close(fd)
+
+
+def test_closed_streams_stay_closed(lab: BoxLab) -> None:
+    """A stream that we do not have is one that CMD does not have."""
+    code = lab.run("sh", "-c", "exec 3>&1", stdio=(0, None, 2)).code
+    assert code != 0
+
+
+def test_the_canary_acts_leave_nothing_behind(lab: BoxLab) -> None:
+    """The marker outside every scope is gone from the discarded layer, and the log directory was not reached."""
+    assert lab.run("true").code == 0
+    assert not (lab.run_dir / "outside/0/upper/.supervise-canary-r1").exists()
+    assert list((lab.run_dir / "log").iterdir()) == []
+
+
+def test_many_boxes_at_once(lab: BoxLab) -> None:
+    """Boxes held from several threads at once do not disturb each other."""
+    labs = []
+    for number in range(4):
+        (lab.base / f"lab{number}").mkdir()
+        labs.append(BoxLab(lab.base / f"lab{number}"))
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        outcomes = list(pool.map(lambda made: [made.run("sh", "-c", "exit 5").code for _ in range(5)], labs))
+    assert outcomes == [[5] * 5] * 4
+
+
+def test_what_bubblewrap_says_is_passed_on(lab: BoxLab) -> None:
+    """A failure inside bubblewrap is an error with its own words."""
+    view = lab.view(hostname="h" * 80)
+    with pytest.raises(LaunchError, match="hostname") as caught, lab.hold(lab.spec("true", view=view)):
+        pass
+    assert caught.value.step == "enter bubblewrap"
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_killed_supervisor_leaves_nothing_alive(lab: BoxLab, frozen: bool) -> None:  # noqa: FBT001 - a case
+    """SIGKILL to the supervisor empties the cgroup without anybody's help, even when the trial is frozen."""
+    cgroup = RealCgroup()
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        spec = lab.spec("sh", "-c", "setsid sleep 606 & exec sleep 607")
+        box = hold(spec, cgroup)
+        box.release()
+        while len(box.members()) < 2:
+            time.sleep(0.01)
+        if frozen:
+            box.freeze()
+        os.write(write, b"x")
+        signal.pause()
+    os.read(read, 1)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    os.close(read)
+    os.close(write)
+    for _ in range(200):
+        if not cgroup.pids():
+            break
+        time.sleep(0.01)
+    survivors = cgroup.pids()
+    cgroup.kill()
+    cgroup.thaw()
+    cgroup.remove()
+    assert survivors == ()
+
+
+def test_a_terminal_of_another_user(lab: BoxLab) -> None:
+    """The box's terminal belongs to the run user, who can open it by its name."""
+    lab.base.chmod(0o755)
+    spec = lab.spec("sh", "-c", "echo x > $(tty) && stat -c %u $(tty)", uid=1234, gid=2345, ttys=frozenset({0, 1, 2}))
+    with lab.hold(spec) as box:
+        box.release()
+        wait_end(box)
+        assert box.pty_master is not None
+        assert os.read(box.pty_master, 100).split() == [b"x", b"1234"]
+        assert box.wait()
+
+
+def test_signals_are_for_a_living_cmd_only(lab: BoxLab) -> None:
+    """The whole process group of CMD gets a signal, and nobody once CMD has ended."""
+    with lab.hold(lab.spec("sh", "-c", "sleep 608 & wait")) as box:
+        box.release()
+        while len(box.members()) < 2:
+            time.sleep(0.01)
+        assert box.signal(signal.SIGTERM)
+        assert box.wait()
+        assert not box.signal(signal.SIGTERM)
+
+
+def test_threads_and_processes_can_be_made(lab: BoxLab) -> None:
+    """The filter of clone flags names namespaces only: a thread is no namespace."""
+    source = "import threading; t = threading.Thread(target=print, args=('made',)); t.start(); t.join()"
+    outcome = lab.run(*python(source))
+    assert outcome.out == b"made\n"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from box_builder import BoxLab, box_lab
+from box_builder import PYTHON, BoxLab, box_lab
 
 from supervisor.errors import LaunchError
 
@@ -37,7 +37,10 @@ for command in setup:
     subprocess.run(command, check=True)
 lab = BoxLab.__new__(BoxLab)
 from pathlib import Path
-lab.base = Path(base); lab.state = lab.base / "state"; lab.run_dir = lab.state / "runs/r1"; lab.workspace = lab.base / "work"
+lab.base = Path(base)
+lab.state = lab.base / "state"
+lab.run_dir = lab.state / "runs/r1"
+lab.workspace = lab.base / "work"
 outcome = lab.run(*argv, view=lab.view(**{k: os.fsencode(v) for k, v in changes.items()}))
 sys.stdout.buffer.write(outcome.out); sys.stderr.buffer.write(outcome.err)
 """
@@ -45,7 +48,7 @@ sys.stdout.buffer.write(outcome.out); sys.stderr.buffer.write(outcome.err)
 
     words = json.dumps([str(lab.base), setup, argv, changes])
     done = subprocess.run(
-        [sys.executable, "-c", source, words], capture_output=True, text=True, check=False,
+        [PYTHON, "-c", source, words], capture_output=True, text=True, check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join((str(Path(__file__).parent), *sys.path))},
     )  # fmt: skip
     assert not done.stderr, done.stderr
@@ -57,7 +60,7 @@ def test_writes_to_the_workspace_are_staged(lab: BoxLab) -> None:
     (lab.workspace / "kept").write_text("old")
     lab.workspace.chmod(0o2750)
     os.setxattr(lab.workspace, "user.mark", b"x")
-    lab.run("sh", "-c", "echo new > kept; mkdir d; mv d e; test \"$(stat -c %a .)\" = 2750").text  # noqa: B018 - asserts no error
+    lab.run("sh", "-c", 'echo new > kept; mkdir d; mv d e; test "$(stat -c %a .)" = 2750').text  # noqa: B018 - asserts no error
     assert (lab.workspace / "kept").read_text() == "old"
     assert (lab.upper / "kept").read_text() == "new\n"
     assert (lab.upper / "e").is_dir()
@@ -72,7 +75,9 @@ def test_writes_in_place_reach_the_host(lab: BoxLab) -> None:
 
 def test_writes_elsewhere_work_and_are_discarded(lab: BoxLab) -> None:
     """A new file in /var and a changed one in /etc exist inside only; the run keeps them apart."""
-    text = lab.run("sh", "-c", f"echo x > /var/lib/boxtest-{os.getpid()}; echo y >> /etc/passwd; tail -n1 /etc/passwd").text
+    text = lab.run(
+        "sh", "-c", f"echo x > /var/lib/boxtest-{os.getpid()}; echo y >> /etc/passwd; tail -n1 /etc/passwd"
+    ).text
     assert text == "y\n"
     assert not Path(f"/var/lib/boxtest-{os.getpid()}").exists()
     assert not Path("/etc/passwd").read_text().endswith("y\n")
@@ -82,7 +87,9 @@ def test_writes_elsewhere_work_and_are_discarded(lab: BoxLab) -> None:
 def test_private_places_are_empty_and_writable(lab: BoxLab) -> None:
     """/tmp, /run and /dev/shm are the trial's own."""
     with tempfile.NamedTemporaryFile(dir="/tmp"), tempfile.NamedTemporaryFile(dir="/dev/shm"):
-        text = lab.run("sh", "-c", "ls -A /tmp /dev/shm; ls /run; echo x > /tmp/x; echo x > /dev/shm/x; echo x >/run/x").text
+        text = lab.run(
+            "sh", "-c", "ls -A /tmp /dev/shm; ls /run; echo x > /tmp/x; echo x > /dev/shm/x; echo x >/run/x"
+        ).text
     assert text == "/dev/shm:\n\n/tmp:\nlock\nuser\n"
 
 
@@ -93,7 +100,7 @@ def test_odd_workspace_names(lab: BoxLab, name: str) -> None:
     workspace.mkdir()
     (workspace / "there").write_text("x")
     outcome = lab.run(
-        sys.executable, "-c", "import os; print(os.listdir(), os.getcwdb()); open('made','w')",
+        PYTHON, "-c", "import os; print(os.listdir(), os.getcwdb()); open('made','w')",
         view=lab.view(workspace=os.fsencode(workspace)),
     )  # fmt: skip
     assert outcome.text == f"['there'] {os.fsencode(workspace)}\n"
@@ -104,7 +111,7 @@ def test_odd_workspace_names(lab: BoxLab, name: str) -> None:
 def test_workspaces_in_private_places_and_at_the_top(lab: BoxLab, place: str) -> None:
     """A workspace appears at its path wherever it is, and so do its parents with their modes."""
     with tempfile.TemporaryDirectory(dir=place, prefix="boxtest") as outer:
-        os.chmod(outer, 0o751)
+        Path(outer).chmod(0o751)
         workspace = Path(outer, "in", "work")
         workspace.mkdir(parents=True)
         (workspace / "there").write_text("x")
@@ -151,7 +158,8 @@ def test_the_directory_of_runs_is_hidden_under_every_path(lab: BoxLab) -> None:
     look = f"find {lab.base} /var/tmp /mnt -name boxtest-secret"
     text = in_private_mounts(
         lab, setup, "sh", "-c",
-        f"{{ cd {lab.base}; {look}; chmod 777 state; ls state whole; cat */runs/r1/boxtest-secret; {look}; }} 2>/dev/null",
+        f"{{ cd {lab.base}; {look}; chmod 777 state; ls state whole;"
+        f" cat */runs/r1/boxtest-secret; {look}; }} 2>/dev/null",
     )  # fmt: skip
     assert text == ""
 
@@ -242,3 +250,50 @@ def test_nothing_is_mounted_on_the_host(lab: BoxLab) -> None:
     with lab.hold(lab.spec("true")):
         assert Path("/proc/self/mountinfo").read_text() == before
     assert list((lab.run_dir / "box").iterdir()) == []
+
+
+def test_the_whole_host_as_the_workspace(lab: BoxLab) -> None:
+    """With / as the workspace everything is staged, and the runs are still hidden."""
+    outcome = lab.run(
+        "sh", "-c", f"echo x > /boxtest-made; ls {lab.state} 2>/dev/null; ls /tmp", view=lab.view(workspace=b"/")
+    )
+    assert outcome.text == ""
+    assert (lab.upper / "boxtest-made").exists()
+    assert not Path("/boxtest-made").exists()
+
+
+def test_a_stage_that_cannot_hold_an_overlay_is_an_error_with_a_hint(lab: BoxLab) -> None:
+    """An overlay cannot be the upper layer of another: the error names the step and the place, and says what to do."""
+    with pytest.raises(LaunchError) as caught:
+        lab.run("true", view=lab.view(stage=b"/proc/self"))
+    assert caught.value.step == "mount overlay"
+    assert "SUPERVISE_HOME" in (caught.value.hint or "")
+    assert (caught.value.place or "").startswith("/proc/self")
+
+
+def stacked_overlays(lab: BoxLab, at: Path) -> list[tuple[str, ...]]:
+    """Give commands that mount as deep a stack of overlays as the kernel takes, so that ours cannot go on top."""
+    layers = lab.base / "layers"
+    options = "lowerdir={lower},upperdir={layers}/u{n},workdir={layers}/w{n}"
+    return [
+        ("mkdir", "-p", *(f"{layers}/{name}" for name in ("l0", "m0", "u0", "w0", "u1", "w1")), str(at)),
+        ("mount", "-t", "tmpfs", "none", f"{layers}/l0"),
+        ("touch", f"{layers}/l0/there"),
+        ("mount", "-t", "overlay", "-o", options.format(lower=f"{layers}/l0", layers=layers, n=0), "o", f"{layers}/m0"),
+        ("mount", "-t", "overlay", "-o", options.format(lower=f"{layers}/m0", layers=layers, n=1), "o", str(at)),
+    ]
+
+
+def test_what_cannot_be_part_of_an_overlay_is_shown_read_only(lab: BoxLab) -> None:
+    """A filesystem on which no overlay can be put is visible, and writes to it are refused."""
+    deep = lab.base / "deep"
+    text = in_private_mounts(
+        lab, stacked_overlays(lab, deep), "sh", "-c", f"ls {deep}; touch {deep}/new 2>/dev/null || echo refused"
+    )
+    assert text == "there\nrefused\n"
+
+
+def test_a_workspace_that_cannot_be_part_of_an_overlay_works_in_place_only(lab: BoxLab) -> None:
+    """There the staged mode fails by name before anything runs."""
+    with pytest.raises(AssertionError, match=r"LaunchError: .*overlay .*/work, staged"):
+        in_private_mounts(lab, stacked_overlays(lab, lab.workspace), "touch", "made")

@@ -29,6 +29,12 @@ from supervisor.launch.state import Home
 home = Home.open(os.environ, uid=os.getuid())
 run = home.create(sys.argv[1])
 cgroup = Cgroup.create(find_root(), run.id)
+if sys.argv[2] == "dies-at-once":
+    member = subprocess.Popen(["sleep", "1000"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    cgroup.add(member.pid)
+    print(member.pid, 0, flush=True)
+    Guardian.start(cgroup, run)
+    os.kill(os.getpid(), 9)
 if sys.argv[2] == "guarded":
     guardian = Guardian.start(cgroup, run, on_death=lambda: open(run.path / "unpinned", "w").close())
 else:
@@ -218,3 +224,23 @@ def test_the_owner_on_the_cgroup_is_the_maker(cgroup: Cgroup) -> None:
     """The cgroup itself carries who supervises it."""
     assert cgroup.owner() == Owner.current()
     assert json.loads(os.getxattr(cgroup.path, "trusted.supervise.owner"))["pid"] == os.getpid()
+
+
+def test_a_supervisor_that_dies_as_it_starts_the_guardian_leaves_nothing(home: Home) -> None:
+    """A death right after the fork, before the guardian's first instruction, is seen like any other."""
+    process, member, _ = start_supervisor(home, "20300101-000000-fork", "dies-at-once", "running")
+    assert process.communicate(timeout=10)[0] == ""
+    assert process.returncode == -signal.SIGKILL
+    assert gone(member)
+    assert missing(find_root() / PARENT / "20300101-000000-fork")
+
+
+def test_starts_and_ends_that_race_never_fail() -> None:
+    """The parent comes and goes with the runs in it, and no start fails because another run has just ended."""
+    program = (
+        "import os\nfrom supervisor.launch.cgroup import Cgroup, find_root\nroot = find_root()\n"
+        "for number in range(300): Cgroup.create(root, f'race-{os.getpid()}-{number}').remove()"
+    )
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    racers = [subprocess.Popen([sys.executable, "-c", program], env=environ) for _ in range(3)]
+    assert [racer.wait() for racer in racers] == [0, 0, 0]

@@ -6,7 +6,7 @@ import ctypes
 import json
 import struct
 import subprocess
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import Any
 
 import pytest
@@ -57,7 +57,7 @@ def test_packed_forms_have_the_size_of_their_structure(
     ("name", "prefix", "mirror"),
     [("w_kind", "W_", abi.RecordKind), ("w_flag", "W_F_", abi.RecordFlag), ("w_network", "W_NET_", abi.Network)],
 )
-def test_enumerations_have_the_same_names_and_values(name: str, prefix: str, mirror: type[IntEnum]) -> None:
+def test_enumerations_have_the_same_names_and_values(name: str, prefix: str, mirror: type[IntEnum | IntFlag]) -> None:
     """Every constant of the header stands in the mirror with the same value (enums are not kept in BTF unless used)."""
     header = OBJECT.with_name("witness.h").read_text(encoding="ascii")
     body = header.split(f"enum {name} {{", 1)[1].split("};", 1)[0]

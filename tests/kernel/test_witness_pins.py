@@ -134,7 +134,7 @@ def test_interrupted_load_leaves_no_half_set(monkeypatch: pytest.MonkeyPatch) ->
     attach = libbpf.BpfObject.attach_pinned
     calls = iter(range(100))
 
-    def failing(*arguments: Any, **options: Any) -> None:  # noqa: ANN401 - passed on as they are
+    def failing(*arguments: Any, **options: Any) -> None:
         if next(calls) == 5:
             raise MachineError("attaching link_x failed")
         attach(*arguments, **options)

@@ -20,14 +20,16 @@ STAGES = (
     ("supervisor.log",),
     ("supervisor.evidence",),
     ("supervisor.verdict",),
-    ("supervisor.request", "supervisor.manifest"),
-    ("supervisor.report", "supervisor.exit_code"),
+    ("supervisor.report",),
     ("supervisor.campaign",),
-    ("supervisor.run", "supervisor.plan", "supervisor.reading", "supervisor.staged"),
+    ("supervisor.run",),
     ("supervisor.harness",),
-    ("supervisor.cli", "supervisor.arguments"),
+    ("supervisor.cli", "supervisor.arguments", "supervisor.__main__"),
 )
-"""In the order of the straight line: a stage imports earlier ones only. A stage is a room, or a few modules."""
+"""In the order of the straight line: a stage imports earlier ones only. A stage is a room, or a few modules.
+
+A module that lies beside the rooms and is not named here belongs to ``supervisor.run``: the line and its parts.
+"""
 
 SHARED = frozenset({"supervisor", "supervisor.events", "supervisor.errors"})
 """What every stage may import; it imports no stage."""
@@ -39,11 +41,14 @@ LAYER_EXCEPTIONS = {
 SYSTEM_MODULES = frozenset({"os", "socket", "subprocess", "ctypes", "time", "random", "secrets", "pty", "mmap"})
 
 SYSTEM_ACCESS = {
+    "supervisor.clock": "the trusted clocks",
+    "supervisor.preparing": "fixes who runs, where and under which id: users, groups, environment, randomness",
+    "supervisor.concluding": "names paths in bytes and asks for the architecture",
+    "supervisor.following": "polls the descriptors that a trial's end is seen by",
+    "supervisor.trial": "holds the descriptors of one trial",
+    "supervisor.signals": "waits for the signals that the supervisor gets",
     "supervisor.cli": "the one module that reads the environment and the terminal, prints and exits",
     "supervisor.harness": "takes the caller's environment where none is given",
-    "supervisor.manifest": "names paths in bytes (fsencode), and touches none",
-    "supervisor.plan": "names paths in bytes (fsencode), and touches none",
-    "supervisor.reading": "reads the files of a run that was kept",
     "probes.doctor": "reads the environment for the state directory",
     "probes.doctor_box": "tries what a box needs",
     "probes.doctor_host": "looks at limits, disks and neighbours",
@@ -114,7 +119,11 @@ def within(name: str, room: str) -> bool:
 
 def stage_of(name: str) -> int | None:
     """Give the place of a module on the straight line, or None for what all share."""
-    return next((place for place, rooms in enumerate(STAGES) if any(within(name, room) for room in rooms)), None)
+    for place, rooms in enumerate(STAGES):
+        if any(within(name, room) for room in rooms):
+            return place
+    beside = (ROOT / "supervisor" / f"{name.removeprefix('supervisor.')}.py").is_file() and name not in SHARED
+    return STAGES.index(("supervisor.run",)) if beside else None
 
 
 def layer_faults(name: str, imported: set[str]) -> list[str]:

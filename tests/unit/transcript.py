@@ -24,7 +24,7 @@ def state(content: str = "x", *, mode: int = 0o644, kind: ev.Kind = ev.Kind.FILE
     return FileState(kind=kind, digest=digest, mode=mode, uid=0, gid=0, size_bytes=len(content))
 
 
-def policy_for(  # noqa: PLR0913 - one argument for each thing that a test varies
+def policy_for(
     *,
     period: PeriodKind = ENDPOINT,
     within_s: float | None = None,
@@ -152,7 +152,7 @@ class Transcript:
     def found(self, name: str | bytes, before: FileState | None, after: FileState | None) -> None:
         """Say what is found on disk at a path, before and after; it is in the stage when the two differ."""
         self.disk[absolute(name)] = Observed(before=before, after=after)
-        if before != after:
+        if before != after and absolute(name) not in self.stage:
             self.stage.append(absolute(name))
 
     # -- answers --
@@ -192,7 +192,7 @@ def ordinary() -> Transcript:
     return trial
 
 
-def straggler(  # noqa: PLR0913 - one argument for each thing that a test varies
+def straggler(
     *,
     handling: str = "cut",
     snapshot: bool = True,

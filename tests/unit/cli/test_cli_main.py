@@ -17,8 +17,7 @@ import pytest
 from completions import completion
 from supervisor.cli import main
 from supervisor.errors import LaunchError
-from supervisor.report.live import Phase, Progress
-from supervisor.request import Outcome, RunRequest
+from supervisor.request import Outcome, Phase, Progress, RunRequest
 from supervisor.verdict.completion import Completion
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -99,6 +98,20 @@ def test_status_lines_are_json_objects(machinery: Machinery) -> None:
     assert machinery.requests[0].status_fd == writer
 
 
+def test_progress_within_a_phase_is_passed_on_now_and_then(machinery: Machinery, tmp_path: Path) -> None:
+    """However often the machinery tells, a reader is not flooded, and every change of phase is told."""
+    with (tmp_path / "status").open("wb") as status:
+        main(["-q", "--status-fd", str(status.fileno()), "--", "true"])
+        tell = machinery.requests[0].on_progress
+        for thousandth in range(1000):
+            tell(Progress(run="r", phase=Phase.SETTLING, elapsed_s=1 + thousandth / 1000))
+        tell(Progress(run="r", phase=Phase.SETTLED, elapsed_s=2.0))
+    phases = [json.loads(line)["phase"] for line in (tmp_path / "status").read_bytes().splitlines()]
+    assert phases[:3] == ["held", "settling", "done"]
+    assert 4 <= phases.count("settling") <= 6
+    assert phases[-1] == "settled"
+
+
 def test_a_status_reader_that_has_gone_or_sleeps_holds_nothing(machinery: Machinery) -> None:
     """A closed pipe and a full one are both left alone."""
     reader, writer = os.pipe()
@@ -170,7 +183,7 @@ def test_a_dry_run_shows_the_plan_and_runs_nothing(machinery: Machinery, capfd: 
     assert "X_TOKEN" in plan["environment"]["kept"]
     assert "s3cret" not in str(plan)
     assert main(["--dry-run", "--", "sh", "-c", "x\x1b"]) == 0
-    assert "sh -c 'x\\x1b'" in capfd.readouterr().out
+    assert "sh -c $'x\\x1b'" in capfd.readouterr().out
     assert not machinery.requests
 
 

@@ -66,7 +66,7 @@ def test_a_sealed_run_is_listed_shown_and_verified(home: Home, capfd: pytest.Cap
     """The ordinary case, in both formats."""
     run = make_run(home)
     assert main(["ls"]) == 0
-    assert capfd.readouterr().out == f"{RUN}  final      separate   clean       n: rm 'x\\x1b[2J'\n"
+    assert capfd.readouterr().out == f"{RUN}  final      separate   clean       n: rm $'x\\x1b[2J'\n"
     assert main(["show", "last"]) == 0
     assert capfd.readouterr().out.startswith("finality    final\nseparation  separate\nscope       clean\n")
     assert main(["show", "last", "--format", "json"]) == 0

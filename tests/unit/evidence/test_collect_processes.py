@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from transcript import INIT, MAIN, Transcript, ordinary, straggler
+
 from supervisor import events as ev
 from supervisor.evidence.facts import Process
-from transcript import INIT, MAIN, Transcript, ordinary, straggler
 
 
 def by_argv(processes: tuple[Process, ...]) -> dict[bytes, Process]:

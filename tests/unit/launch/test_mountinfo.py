@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.errors import MachineError
 from supervisor.launch.cgroup import find_root
-from supervisor.launch.mounts import mounts_below
+from supervisor.launch.detach import mounts_below
 
 PURE = b"30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 HYBRID = (

@@ -8,7 +8,7 @@ import pytest
 
 from probes import doctor_preflight
 from probes.doctor import Answer, Examination, Finding, examine, render_text, require_machine, to_json
-from probes.doctor_findings import Answered, Question, no, untested, yes
+from probes.doctor_findings import Answered, Question, needs_root, no, untested, yes
 from supervisor.errors import MachineError
 
 
@@ -39,7 +39,8 @@ def test_a_hint_is_only_given_when_there_is_something_to_do() -> None:
     """A yes needs no advice; the other two answers carry it."""
     assert question(yes()).ask().hint is None
     assert question(no("gone")).ask().hint == "get one"
-    assert question(untested("no rights")).ask().hint == "get one"
+    assert question(untested("no tool")).ask().hint == "get one"
+    assert "sudo" in str(question(needs_root()).ask().hint)
 
 
 @pytest.mark.parametrize(("answered", "able"), [(yes(), True), (no("gone"), False), (untested("no rights"), False)])

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from supervisor.report.live import Phase, Progress, count, live_line, progress_record
+from supervisor.report.live import count, live_line, progress_record
+from supervisor.request import Phase, Progress
 
 
 def test_the_live_line_is_shown_only_while_settling() -> None:

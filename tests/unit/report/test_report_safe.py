@@ -17,7 +17,8 @@ from supervisor.report.safe import safe, safe_command, shorten
     [
         (b"a\x1b[2Jb", r"a\x1b[2Jb"),
         (b"a\x1b]0;title\x07", r"a\x1b]0;title\x07"),
-        ("a\x9b31mb", r"a\x9b31mb"),
+        ("a\x9b31mb", r"a\u009b31mb"),
+        (b"a\x9b31mb", r"a\x9b31mb"),
         ("a\nfinality final", r"a\nfinality final"),
         ("a\rb\tc\x00d\x7f", r"a\rb\tc\x00d\x7f"),
         ("exe\u202etxt.sh", r"exe\u202etxt.sh"),
@@ -48,8 +49,15 @@ def test_two_texts_never_look_the_same(one: str, other: str) -> None:
 
 def test_a_command_is_one_line_with_its_words_apart() -> None:
     """Words with spaces, quotes and line ends stay single words."""
-    assert safe_command(["a b", b"c\nd", "", "e'f"]) == r"""'a b' 'c\nd' '' 'e'"'"'f'"""
-    assert shlex.split(safe_command(["a b", "", "e'f", "$x"])) == ["a b", "", "e'f", "$x"]
+    assert safe_command(["a b", b"c\nd", "", "e'\x1bf"]) == r"""'a b' $'c\nd' '' $'e\'\x1bf'"""
+    assert shlex.split(safe_command(["a b", "", "e'f", "$x", r"\x1b"])) == ["a b", "", "e'f", "$x", r"\x1b"]
+
+
+@given(st.lists(st.text()), st.lists(st.text()))
+def test_two_commands_never_look_the_same(one: list[str], other: list[str]) -> None:
+    """Where one word ends and the next begins is as plain as what is in them, and all of it is harmless."""
+    assert (safe_command(one) == safe_command(other)) == (one == other)
+    assert not {unicodedata.category(character) for character in safe_command(one)} & {"Cc", "Cf", "Cs", "Co"}
 
 
 def test_both_ends_of_a_long_text_are_kept() -> None:

@@ -101,7 +101,7 @@ def test_names_that_are_no_text_are_shown_by_their_bytes() -> None:
     del argv["argv"]
     text = render_text(completion(effects={"files": [odd], "processes": [argv]}))
     assert "modified: \\xffbad [41]" in text
-    assert "1@1000  /bin/e '\\xff' …" in text
+    assert "1@1000  /bin/e $'\\xff' …" in text
 
 
 def test_open_effects_gaps_and_unwitnessed_routes_are_told() -> None:

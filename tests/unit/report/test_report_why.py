@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from completions import completion, file, open_effect, process
 
+from completions import completion, file, open_effect, process
 from supervisor.errors import UsageError
 from supervisor.events import Event, FileDeleted, ProcessKey, TrialReleased
 from supervisor.report.lines import plain

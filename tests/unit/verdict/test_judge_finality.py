@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+from transcript import ENDPOINT, EVENTUALLY, MAIN, WITHIN, Transcript, ordinary, policy_for, state, straggler
 
 from policies.types import AtEndpoint, LimitRole, PeriodKind
 from supervisor import events as ev
 from supervisor.verdict.judge import Grade, Judgement, judge
-from transcript import ENDPOINT, EVENTUALLY, MAIN, WITHIN, Transcript, ordinary, policy_for, straggler
 
 
 def verdict(trial: Transcript, **options: object) -> str:
@@ -133,7 +133,7 @@ def test_a_service_reached_outside_leaves_later_outcomes_open() -> None:
     trial.add(ev.ConnectionAttempted, transport="unix", path=b"/srv/x.sock", outside=True)
     answer = judged(trial, period=EVENTUALLY)
     assert answer.finality.verdict == "unresolved"
-    assert [effect.route for effect in answer.open_effects if "runs" in effect.could_affect][0] == "service"
+    assert next(effect.route for effect in answer.open_effects if "runs" in effect.could_affect) == "service"
     assert answer.separation.verdict == "unresolved"
     assert verdict(trial) == "final"
 
@@ -149,7 +149,7 @@ def test_a_failed_contact_leaves_nothing_open() -> None:
 def test_lost_file_events_cost_scope_and_separation_but_not_finality() -> None:
     """The independent account of the end stays good."""
     trial = ordinary()
-    trial.add(ev.EventsLost, process=None, count=5, hook="sys_exit", first_ns=1, last_ns=2)
+    trial.add(ev.EventsLost, process=None, count=5, hook="syscall", first_ns=1, last_ns=2)
     answer = judged(trial, period=EVENTUALLY)
     assert answer.finality.verdict == "final"
     assert (answer.scope.verdict, answer.separation.verdict) == ("unresolved", "unresolved")
@@ -158,7 +158,7 @@ def test_lost_file_events_cost_scope_and_separation_but_not_finality() -> None:
 def test_a_loss_where_processes_leave_costs_finality() -> None:
     """Who left during the loss could still write."""
     trial = ordinary()
-    trial.add(ev.EventsLost, process=None, count=1, hook="cgroup_attach_task", first_ns=1, last_ns=2)
+    trial.add(ev.EventsLost, process=None, count=1, hook="cgroup", first_ns=1, last_ns=2)
     assert verdict(trial) == "unresolved"
 
 
@@ -167,7 +167,7 @@ def test_a_loss_between_endpoint_and_freeze_spoils_the_snapshot() -> None:
     trial = straggler()
     endpoint = next(event for event in trial.events if event.kind == "trial.endpoint")
     trial.add(
-        ev.EventsLost, process=None, count=1, hook="sys_exit", first_ns=endpoint.time_ns, last_ns=endpoint.time_ns + 1
+        ev.EventsLost, process=None, count=1, hook="syscall", first_ns=endpoint.time_ns, last_ns=endpoint.time_ns + 1
     )
     assert verdict(trial) == "unresolved"
 
@@ -209,7 +209,7 @@ SITUATIONS = list(
 )
 
 
-def may_be_final(  # noqa: PLR0913 - the whole product, written independently of the table
+def may_be_final(
     handling: str,
     *,
     snapshot: bool,
@@ -226,15 +226,13 @@ def may_be_final(  # noqa: PLR0913 - the whole product, written independently of
         return False
     if handling == "ended":
         return True
-    if handling == "cancel" and at_endpoint is AtEndpoint.CANCEL:
-        return True
-    return False
+    return handling == "cancel" and at_endpoint is AtEndpoint.CANCEL
 
 
 @pytest.mark.parametrize(
     ("handling", "snapshot", "gap_write", "late_snapshot", "pids_left", "period", "at_endpoint"), SITUATIONS
 )
-def test_no_wrong_final_over_the_full_product(  # noqa: PLR0913, PLR0917 - the full product
+def test_no_wrong_final_over_the_full_product(
     handling: str,
     snapshot: bool,  # noqa: FBT001 - a parameter of the test
     gap_write: bool,  # noqa: FBT001 - a parameter of the test
@@ -258,3 +256,38 @@ def test_no_wrong_final_over_the_full_product(  # noqa: PLR0913, PLR0917 - the f
         at_endpoint=at_endpoint,
     )
     assert answer == ("final" if right else "unresolved")
+
+
+def steady_writer(*, in_gap: bool) -> Transcript:
+    """Tell of a daemon that keeps a file open: it writes before the endpoint, maybe in the gap, and after the thaw."""
+    trial = Transcript()
+    trial.begin()
+    daemon = trial.spawn("logger")
+    log = {"process": daemon, "device": 1, "inode": 5}
+    trial.create("out", **log)
+    trial.write("out", **log)
+    trial.found("out", None, state())
+    before_ns = trial.now_ns
+    trial.exit()
+    trial.endpoint(daemon)
+    trial.add(ev.TrialFrozen, process=None)
+    told_ns = trial.now_ns - 5 if in_gap else before_ns
+    trial.add(ev.FileWritten, path=b"", count=2, size_bytes=2, last_ns=told_ns, totals=True, **log)
+    trial.add(ev.TrialSnapshotted, process=None, digest="sha256:snap", files=1, size_bytes=1)
+    trial.add(ev.TrialThawed, process=None)
+    trial.file(ev.FileWritten, "out", count=1, size_bytes=1, last_ns=trial.now_ns, **log)
+    trial.now_ns += 100
+    trial.add(ev.FileWritten, path=b"", count=9, size_bytes=9, last_ns=trial.now_ns, totals=True, **log)
+    trial.exit(daemon)
+    trial.settled()
+    trial.end()
+    return trial
+
+
+def test_totals_of_a_writer_that_goes_on_spoil_only_what_they_may_cover() -> None:
+    """Totals after the thaw begin at the thaw; totals whose last write lies in the gap spoil the snapshot."""
+    quiet = steady_writer(in_gap=False)
+    frozen_ns = next(event.time_ns for event in quiet.events if event.kind == "trial.frozen")
+    assert all(start > frozen_ns for file in quiet.facts().files for start, _ in file.written_after)
+    assert verdict(quiet) == "final"
+    assert verdict(steady_writer(in_gap=True)) == "unresolved"

@@ -1,0 +1,298 @@
+"""File histories of a trial, from its transcript and what is found on disk."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from transcript import MAIN, MS, Transcript, ordinary, policy_for, state
+
+from policies.types import FilesPolicy
+from supervisor import events as ev
+from supervisor.evidence.facts import FileHistory, FileState
+
+
+def begun() -> Transcript:
+    """Tell of a trial that has begun."""
+    trial = Transcript()
+    trial.begin()
+    return trial
+
+
+def history(trial: Transcript, name: bytes) -> FileHistory:
+    """Give the history of one path."""
+    return next(file for file in trial.facts().files if file.path == name)
+
+
+def kinds(file: FileHistory) -> list[str]:
+    """Give the words of a history."""
+    return [change.kind.value for change in file.changes]
+
+
+def test_a_change_that_was_put_back_is_reported_as_such() -> None:
+    """Two modifications, the end equals the start: unchanged and restored, with writer and events."""
+    trial = begun()
+    trial.found("a.txt", state("original"), state("original"))
+    for _ in range(2):
+        trial.write("a.txt")
+    file = history(trial, b"a.txt")
+    assert (file.net, file.restored, kinds(file)) == ("unchanged", True, ["modified", "modified"])
+    assert file.writers == (MAIN,)
+    assert file.events
+
+
+def test_opening_for_writing_without_effect_is_no_change() -> None:
+    """The file is not in the list at all."""
+    trial = begun()
+    trial.file(ev.FileOpened, "a", reads=True, writes=True)
+    assert trial.facts().files == ()
+
+
+@pytest.mark.parametrize(("content", "expected"), [("full", ["modified"]), ("", [])])
+def test_truncating_by_open_changes_only_what_had_content(content: str, expected: list[str]) -> None:
+    """O_TRUNC of an empty file has no effect."""
+    trial = begun()
+    trial.found("a", state(content), state(""))
+    trial.file(ev.FileOpened, "a", reads=False, writes=True, truncates=True)
+    assert [kind for file in trial.facts().files for kind in kinds(file)] == expected
+
+
+def test_totals_belong_to_the_write_that_they_count_again() -> None:
+    """One change whose last time is the one of the totals."""
+    trial = begun()
+    trial.found("a", state("x"), state("y"))
+    trial.write("a", device=1, inode=5)
+    trial.write("b", device=1, inode=6)
+    last_ns = trial.now_ns + 5 * MS
+    trial.now_ns += 10 * MS
+    trial.add(ev.FileWritten, path=b"", count=9, size_bytes=9, last_ns=last_ns, totals=True, device=1, inode=5)
+    (change,) = history(trial, b"a").changes
+    assert change.at_ns == last_ns
+
+
+def test_a_file_that_came_and_went_is_in_the_history() -> None:
+    """Nothing before, nothing after: restored."""
+    trial = begun()
+    trial.create("scratch")
+    trial.delete("scratch")
+    file = history(trial, b"scratch")
+    assert (file.net, file.restored, kinds(file)) == ("unchanged", True, ["created", "deleted"])
+
+
+def test_renaming_away_and_back_is_restored_at_both_names() -> None:
+    """Both paths carry two renames."""
+    trial = begun()
+    trial.found("a", state(), state())
+    trial.rename("a", "b")
+    trial.rename("b", "a")
+    for name in (b"a", b"b"):
+        file = history(trial, name)
+        assert (file.net, file.restored, kinds(file)) == ("unchanged", True, ["renamed", "renamed"])
+
+
+def test_net_tells_a_renamed_file_from_a_new_one() -> None:
+    """A name that got a file from before is renamed; one that got a file of the trial is created."""
+    trial = begun()
+    trial.found("old", state("o"), None)
+    trial.found("moved", None, state("o"))
+    trial.rename("old", "moved")
+    trial.create("tmp")
+    trial.rename("tmp", "new")
+    trial.found("new", None, state("n"))
+    nets = {file.path: file.net for file in trial.facts().files}
+    assert nets == {b"old": "renamed", b"moved": "renamed", b"tmp": "unchanged", b"new": "created"}
+    assert not [gap for gap in trial.facts().gaps if gap.route == "file"]
+
+
+def test_renaming_a_directory_renames_what_is_known_below_it() -> None:
+    """A child that was made before the rename moves along, one that was deleted does not."""
+    trial = begun()
+    trial.file(ev.FileCreated, "d", what=ev.Kind.DIRECTORY)
+    trial.create("d/kept")
+    trial.create("d/gone")
+    trial.delete("d/gone")
+    trial.rename("d", "e")
+    trial.found("e", None, state(kind=ev.Kind.DIRECTORY))
+    trial.found("e/kept", None, state())
+    files = {file.path: kinds(file) for file in trial.facts().files}
+    assert files[b"d/kept"] == ["created", "renamed"]
+    assert files[b"e/kept"] == ["renamed"]
+    assert b"e/gone" not in files
+    assert not [gap for gap in trial.facts().gaps if gap.route == "file"]
+
+
+def test_a_writable_mapping_leaves_restored_open() -> None:
+    """What was stored through it was not seen."""
+    trial = begun()
+    trial.found("m", state(), state())
+    trial.file(ev.FileMapped, "m", size_bytes=4096)
+    file = history(trial, b"m")
+    assert (file.net, file.restored, kinds(file)) == ("unchanged", None, ["mapped"])
+
+
+def test_modes_count_and_times_do_not() -> None:
+    """A mode that stays changed is a modification; times alone leave restored open."""
+    trial = begun()
+    trial.found("mode", state(), state(mode=0o600))
+    trial.file(ev.FileChanged, "mode", attribute="mode", value=0o600)
+    trial.found("times", state(), state())
+    trial.file(ev.FileChanged, "times", attribute="times")
+    assert (history(trial, b"mode").net, history(trial, b"mode").restored) == ("modified", False)
+    assert (history(trial, b"times").net, history(trial, b"times").restored) == ("unchanged", None)
+
+
+def test_a_refused_attempt_is_kept_with_its_errno() -> None:
+    """It is no change, and has no net effect."""
+    trial = begun()
+    trial.found("/etc/passwd", state(), state())
+    trial.file(ev.FileOpened, "/etc/passwd", reads=False, writes=True, error=13)
+    file = history(trial, b"/etc/passwd")
+    assert [attempt.error for attempt in file.attempts] == [13]
+    assert (file.changes, file.net) == ((), "unchanged")
+
+
+def test_private_places_are_allowed_and_expect_no_final_state() -> None:
+    """What lies in /tmp, /dev or /run is the box's own and gone with it."""
+    trial = begun()
+    for name in ("/tmp/x", "/dev/shm/y", "/run/z"):
+        trial.create(name)
+    files = trial.facts().files
+    assert all(file.private and file.allowed and file.net is None for file in files)
+    assert len(files) == 3
+
+
+def test_a_write_through_a_descriptor_that_was_given_is_not_the_trials_choice() -> None:
+    """Standard output may be any file of the host: it is listed, and violates nothing."""
+    trial = begun()
+    trial.file(ev.FileWritten, "/srv/log", count=1, size_bytes=1, last_ns=trial.now_ns, reachable=False)
+    file = history(trial, b"/srv/log")
+    assert (file.reachable, file.allowed) == (False, True)
+
+
+def test_a_very_hot_file_keeps_the_first_and_the_last_changes() -> None:
+    """The count says how many there were."""
+    trial = begun()
+    trial.found("hot", state("a"), state("b"))
+    for _ in range(3000):
+        trial.write("hot")
+    file = history(trial, b"hot")
+    assert file.changes_total == 3000
+    assert len(file.changes) < 1100
+    assert file.changes[-1].event == max(event.n for event in trial.events)
+
+
+def test_parents_of_an_allowed_path_may_be_made() -> None:
+    """Making notes/ is allowed where notes/recovery.md is; changing its mode is not."""
+    trial = begun()
+    trial.file(ev.FileCreated, "notes", what=ev.Kind.DIRECTORY)
+    trial.file(ev.FileCreated, "other", what=ev.Kind.DIRECTORY)
+    policy = policy_for(files=FilesPolicy(write=("notes/recovery.md",)))
+    allowed = {file.path: file.allowed for file in trial.facts(policy).files}
+    assert allowed == {b"notes": True, b"other": False}
+    trial.file(ev.FileChanged, "notes", attribute="mode", value=0o777)
+    assert not next(file for file in trial.facts(policy).files if file.path == b"notes").allowed
+
+
+def file_gaps(trial: Transcript) -> list[str]:
+    """Give the rules of the gaps on the file route."""
+    return [gap.rule for gap in trial.facts().gaps if gap.route == "file"]
+
+
+def test_an_ordinary_trial_reconciles() -> None:
+    """Everything that changed is explained and everything predicted is there."""
+    assert file_gaps(ordinary()) == []
+
+
+def test_a_change_on_disk_without_an_event_is_a_gap() -> None:
+    """It costs finality because it lies in the footprint, else only scope and separation."""
+    trial = ordinary()
+    trial.found("out2", None, state())
+    (gap,) = [gap for gap in trial.facts().gaps if gap.route == "file"]
+    assert (gap.rule, gap.costs) == ("unexplained-change", {"scope", "separation"})
+    (gap,) = [gap for gap in trial.facts(policy_for(outcome=".")).gaps if gap.route == "file"]
+    assert gap.costs == {"scope", "separation", "finality"}
+
+
+def test_a_predicted_file_that_is_not_there_is_a_gap() -> None:
+    """It was created and never deleted, as far as the events go."""
+    trial = ordinary()
+    trial.create("lost")
+    assert file_gaps(trial) == ["unexplained-change"]
+
+
+def test_an_unverified_name_must_be_confirmed_by_the_disk() -> None:
+    """A deletion that names another file than it deleted does not fit the disk."""
+    trial = ordinary()
+    trial.found("told", state(), state())
+    trial.delete("told", verified=False)
+    assert file_gaps(trial) == ["unconfirmed-name"]
+    trial.found("told", state(), None)
+    assert file_gaps(trial) == []
+
+
+def test_a_parent_that_was_only_copied_up_needs_no_event() -> None:
+    """It is in the stage and unchanged."""
+    trial = ordinary()
+    trial.found("d", state(kind=ev.Kind.DIRECTORY), state(kind=ev.Kind.DIRECTORY))
+    trial.stage.append(b"/home/me/work/d")
+    assert file_gaps(trial) == []
+
+
+def test_content_that_changed_under_attribute_events_only_is_a_gap() -> None:
+    """A chmod does not change content."""
+    trial = ordinary()
+    trial.found("a", state("x"), state("y", mode=0o600))
+    trial.file(ev.FileChanged, "a", attribute="mode", value=0o600)
+    assert file_gaps(trial) == ["unexplained-change"]
+
+
+def test_what_lies_in_a_renamed_directory_came_along() -> None:
+    """Children that nobody touched are at the new name what they were at the old one."""
+    trial = ordinary()
+    trial.rename("d", "e")
+    directory = state(kind=ev.Kind.DIRECTORY)
+    trial.found("d", directory, None)
+    trial.found("e", None, directory)
+    trial.found("d/x", state("x"), None)
+    trial.found("e/x", None, state("x"))
+    assert file_gaps(trial) == []
+    trial.found("e/x", None, state("forged"))
+    assert file_gaps(trial) == ["unexplained-change"]
+
+
+def test_the_other_name_of_a_hard_link_is_explained() -> None:
+    """Both names go from and to the same states, and events tell of one."""
+    trial = ordinary()
+    trial.found("one", state("a"), state("b"))
+    trial.found("two", state("a"), state("b"))
+    trial.write("one")
+    assert file_gaps(trial) == []
+
+
+def linked(text: bytes) -> Transcript:
+    """Tell of ``rm link/x; mkdir link/d`` where ``link`` is a symlink of before, whose text is given."""
+    trial = ordinary()
+    digest = f"sha256:{hashlib.sha256(text).hexdigest()}"
+    link = FileState(kind=ev.Kind.SYMLINK, digest=digest, mode=0o777, uid=0, gid=0, size_bytes=len(text))
+    trial.found("link", link, link)
+    trial.found("real/x", state(), None)
+    trial.found("real/d", None, state(kind=ev.Kind.DIRECTORY))
+    trial.delete("link/x")
+    trial.file(ev.FileCreated, "link/d", what=ev.Kind.DIRECTORY)
+    return trial
+
+
+def test_a_name_through_a_symlink_explains_what_changed_behind_it() -> None:
+    """The text of the symlink must lead to where the change was found, else it explains nothing."""
+    assert file_gaps(linked(b"real")) == []
+    assert file_gaps(linked(b"/home/me/work/real")) == []
+    assert file_gaps(linked(b"other")) == ["unexplained-change", "unexplained-change"]
+
+
+def test_two_calls_that_overlapped_are_no_gap() -> None:
+    """A create and a delete by two processes, a millisecond apart: either may have been last."""
+    trial = ordinary()
+    trial.create("lock", process=trial.fork())
+    trial.delete("lock", process=trial.fork())
+    trial.found("lock", None, state())
+    assert file_gaps(trial) == []

@@ -1,0 +1,75 @@
+"""Globs over paths."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.globs import compile_globs
+
+CASES = [
+    ("**", ".", True),
+    ("**", "a/b/c", True),
+    ("**", "/etc", False),
+    ("*", "a", True),
+    ("*", ".hidden", True),
+    ("*", "a/b", False),
+    ("*.md", "a.md", True),
+    ("*.md", "x/a.md", False),
+    ("**/*.md", "a.md", True),
+    ("**/*.md", "x/y/a.md", True),
+    ("a/**/b", "a/b", True),
+    ("a/**/b", "a/x/y/b", True),
+    ("a/**/b", "a/xb", False),
+    ("a/**", "a", False),
+    ("a/**", "a/x/y", True),
+    ("a/?", "a/x", True),
+    ("a/?", "a/xy", False),
+    ("a/?", "a//", False),
+    ("src", "src", True),
+    ("src", "src/x/y", True),
+    ("src", "srcx", False),
+    ("src/", "src/x", True),
+    ("s*/", "src/x", True),
+    ("s*", "src/x", False),
+    ("./a", "a", True),
+    (".", "x/y", True),
+    ("a[b]", "a[b]", True),
+    ("a[b]", "ab", False),
+    ("a.b", "axb", False),
+    ("a\nb", "a\nb", True),
+    ("*", "a\nb", True),
+    ("/etc/**", "/etc/passwd", True),
+    ("/etc/**", "etc/passwd", False),
+    ("etc/**", "/etc/passwd", False),
+    ("**/x", "/a/x", False),
+    ("/ws/a", "a", True),
+    ("/ws", "a/b", True),
+    ("/wsx/a", "a", False),
+]
+
+
+@pytest.mark.parametrize(("pattern", "path", "matches"), CASES)
+def test_a_pattern_matches_what_its_law_says(pattern: str, path: str, matches: bool) -> None:  # noqa: FBT001 - a table
+    """Each row is one consequence of the laws."""
+    assert compile_globs([pattern], workspace=b"/ws").match(path.encode()) is matches
+
+
+def test_no_pattern_matches_nothing() -> None:
+    """An empty list allows nothing."""
+    globs = compile_globs([])
+    assert not globs.match(b"a")
+    assert not globs.may_match_below(b"a")
+
+
+COMPONENTS = st.sampled_from([b"a", b"b", b"ab", b"\xff", b"a\n"])
+PATTERNS = st.lists(st.sampled_from(["a", "*", "?", "**", "ab", "a*"]), min_size=1, max_size=4).map("/".join)
+
+
+@given(st.lists(PATTERNS, min_size=1, max_size=3), st.lists(COMPONENTS, min_size=2, max_size=5))
+def test_directories_above_a_match_are_never_skipped(patterns: list[str], components: list[bytes]) -> None:
+    """Whatever matches lies below directories of which that was said to be possible."""
+    globs = compile_globs(patterns)
+    if globs.match(b"/".join(components)):
+        assert all(globs.may_match_below(b"/".join(components[:depth])) for depth in range(1, len(components)))
