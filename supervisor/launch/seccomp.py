@@ -143,7 +143,7 @@ def load_filter(cache: Path | None) -> bytes:
 
 
 def _rules_digest() -> str:
-    rules = repr((1, os.uname().machine, REFUSED_NAMES, _NUMBERS, CONDITIONAL))
+    rules = repr((2, os.uname().machine, REFUSED_NAMES, ABSENT_NAMES, _NUMBERS, CONDITIONAL))
     return hashlib.sha256(rules.encode()).hexdigest()[:16]
 
 
