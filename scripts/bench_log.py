@@ -6,7 +6,7 @@ Every figure but the last comes from real trials, watched by the kernel witness:
 
 * flood: a loop of open, write 4 KiB, close as fast as it goes, until there are a million events; from it also the time
   and the memory from the end of the trial to the sealed completion.json,
-* paced: the same loop 5000 times a second, which is about 10,000 events, for what the supervisor itself costs at an ordinary rate,
+* paced: the same loop 5000 times a second, which is about 10,000 events, for what the supervisor itself costs,
 * build: many small C files compiled and linked, for the bytes of log an event takes,
 * verify: a synthetic log of 1 GB (``--verify-gb``), read by both verifiers.
 """
@@ -44,7 +44,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """The supervisor at one phase of a trial: when, its own CPU seconds so far, events in the log, most memory so far."""
+    """The supervisor at one phase of a trial: when; its own CPU so far, events in the log, most memory so far."""
 
     at_s: float
     cpu_s: float
@@ -188,7 +188,7 @@ def verify_rows(run: Path, workload: str) -> list[dict[str, object]]:
     found = []
     for name, verify in (("supervise verify", verify_log), ("verify_log.py", second.verify)):
         began_s = time.perf_counter()
-        verify(run)  # type: ignore[operator]  # both take the directory
+        verify(run)
         found.append(row(workload, name, size_mb / (time.perf_counter() - began_s), "MB/s", ">= 300"))
     return found
 

@@ -6,7 +6,7 @@ It reads a run's directory (``log/*.seg``, ``log/checkpoints``, ``manifest.json`
 ``completion.dsse.json``) as docs/log.md lays it down, and says how many frames and checkpoints it found, or what the
 first bad one is. Exit codes: 0 good, 1 bad (also: never sealed), 125 unreadable.
 
-It is one file, however long, so that it can be carried to where a log is to be checked and read there from top to bottom.
+It is one file, however long, so that it can be carried to where a log is to be checked, and read there as a whole.
 """
 
 from __future__ import annotations

@@ -82,6 +82,11 @@ class Ring:
             end += step
             count += 1
         if count:
-            take(self._data[start:end], count)
+            slab = self._data[start:end]
+            try:
+                take(slab, count)
+            finally:
+                # The traceback of a failed take keeps the slab, which would keep the ring from being unmapped.
+                slab.release()
             self._consumed[0] = consumed + end - start
         return count
