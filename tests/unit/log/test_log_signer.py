@@ -71,6 +71,14 @@ def test_a_note_that_cannot_be_told_of_is_taken_back(tmp_path: Path) -> None:
     assert len(split_notes(run)) == len(signed_events(run)) == 2
 
 
+def test_an_empty_log_is_not_signed(tmp_path: Path) -> None:
+    """There is nothing to vouch for yet."""
+    run = tmp_path / "run"
+    with begin(run) as log:
+        Signer(log, run / "log", signing_key(), run_id=RUN).sign()
+        assert not (run / "log" / "checkpoints").exists()
+
+
 def test_checkpoints_are_private(tmp_path: Path) -> None:
     """The file is for its owner alone."""
     run = make_signed_run(tmp_path / "run")
@@ -81,6 +89,7 @@ def place_of(place: str, tmp_path: Path) -> Path:
     """Sign a short log whose notes go to a place."""
     run = tmp_path / "run"
     with begin(run) as log:
+        log.append_kernel(slab_of(3), 3)
         signer = Signer(log, run / "log", signing_key(), run_id=RUN, every_s=0.02, places=(place,))
         signer.start()
         time.sleep(0.2)
