@@ -24,6 +24,7 @@ import hashlib
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -37,6 +38,10 @@ _SIGNATURE_BYTES = 64
 _MAX_LINE = 4096
 _SIGNED = "\u2014 ".encode()
 _SIZE = re.compile(rb"0|[1-9][0-9]{0,11}")
+
+
+class CutNoteError(LogError):
+    """The file of checkpoints ends in the middle of one, as it does when the machine dies while one is written."""
 
 
 class Note(NamedTuple):
@@ -144,8 +149,11 @@ def read_notes(path: Path) -> Iterator[Note]:
     with _open(path) as file:
         while lines := [line for line in (file.readline(_MAX_LINE) for _ in range(5)) if line]:
             raw = b"".join(lines)
-            if len(lines) < 5 or not raw.endswith(b"\n") or not lines[3] == b"\n":  # noqa: PLR2004 - law 1
-                raise bad_note(number, f"expected the five lines of a signed checkpoint, got {raw[:200]!r}")
+            message = f"expected the five lines of a signed checkpoint, got {raw[:200]!r}"
+            if len(lines) < 5 or (not raw.endswith(b"\n") and not file.peek(1)):  # noqa: PLR2004 - law 1
+                raise CutNoteError(f"{message}: it is cut here", place=f"checkpoint {number}")
+            if not raw.endswith(b"\n") or lines[3] != b"\n":
+                raise bad_note(number, message)
             yield _parsed(raw, number)
             number += 1
 
@@ -201,7 +209,7 @@ def _find_notes(file: BinaryIO, origin_line: bytes) -> Iterator[Note]:
             waiting.appendleft(lines[-1])
 
 
-def _open(path: Path) -> BinaryIO:
+def _open(path: Path) -> BufferedReader:
     try:
         return path.open("rb")
     except OSError as err:

@@ -146,7 +146,7 @@ class _Reading:
             raise self._suspicion
         if self.witnessed is not None and (problem := self.witnessed.finish(self.chain)):
             raise problem
-        sealed = _check_ending(self.chain, self._ending, self._vouched())
+        sealed = _check_ending(self.chain, self._ending, self._vouched)
         if self.vouching is not None and (problem := self.vouching.finish(self.chain)):
             raise problem
         bind_documents(self._dir, self.bound, sealed)
@@ -173,7 +173,7 @@ class _Reading:
     def _vouched(self) -> str:
         if self.vouching is None:
             return ""
-        return f"; signed checkpoints vouch for the first {self.vouching.covered} of them"
+        return f"; {self.vouching.tell_unsealed(self.chain)}"
 
 
 def _check_seal(chain: Chain, seal: Frame) -> LogError | None:
@@ -183,13 +183,13 @@ def _check_seal(chain: Chain, seal: Frame) -> LogError | None:
     return bad_frame(seal.header.number, f"expected a seal that says {expected!r}, got {seal.payload[:300]!r}")
 
 
-def _check_ending(chain: Chain, ending: deque[Frame], vouched: str) -> TrialSealed:
+def _check_ending(chain: Chain, ending: deque[Frame], vouched: Callable[[], str]) -> TrialSealed:
     # Laws 6 and 7 of `supervisor.log.frames`.
     if not ending or ending[-1].header.type != FrameType.SEAL:
         message = "expected a seal, got the end of the log: the run was never sealed, or its end was cut off"
         hint = (
-            f"{chain.frames} whole frames were found{vouched}; what happened after them is not known, and nothing that "
-            "was concluded holds; supervise events still shows what there is"
+            f"{chain.frames} whole frames were found{vouched()}; what happened after them is not known, and nothing "
+            "that was concluded holds; supervise events still shows what there is"
         )
         raise LogUnsealedError(message, frame=chain.frames, place=f"frame {chain.frames}", hint=hint)
     record = ending[0]

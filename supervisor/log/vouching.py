@@ -19,7 +19,7 @@ from pathlib import Path
 from supervisor.errors import LogError
 from supervisor.events import CheckpointSigned
 from supervisor.log.chain import Chain
-from supervisor.log.notes import Note, bad_note, check_note, read_notes
+from supervisor.log.notes import CutNoteError, Note, bad_note, check_note, read_notes
 
 
 class Vouching:
@@ -37,6 +37,8 @@ class Vouching:
         self._untold: deque[tuple[int, Note]] = deque()
         self._next: Note | None = None
         self._read = 0
+        self._beyond = 0
+        self._cut: CutNoteError | None = None
         self.count = 0
         self.covered = 0
 
@@ -67,8 +69,25 @@ class Vouching:
         self.count, self.covered = number + 1, note.size
         return self._advance()
 
+    def tell_unsealed(self, chain: Chain) -> str:
+        """Say how far the notes reach in a log that has no seal, and whether further than it does itself.
+
+        Raises:
+            LogError: a note that is left is none of ours.
+        """
+        told = f"signed checkpoints vouch for the first {self.covered} of them"
+        while self._next is not None:
+            if problem := self._advance():
+                raise problem
+        beyond = self._beyond
+        if beyond > chain.frames:
+            told += f" and tell of {beyond}, so at least {beyond - chain.frames} are lost"
+        return told + (", the last one is half written" if self._cut else "")
+
     def finish(self, chain: Chain) -> LogError | None:
         """Check the end of a sealed log: its last note is over all of it."""
+        if self._cut is not None:
+            return self._cut
         if self._next is not None:
             return bad_note(self._read - 1, f"expected at most {chain.frames} frames, got {self._next.size}")
         if self.covered != chain.frames:
@@ -92,6 +111,9 @@ class Vouching:
     def _advance(self) -> LogError | None:
         try:
             note = next(self._notes, None)
+        except CutNoteError as err:
+            # Whether that is a fault is known at the end: a log without a seal may end so.
+            note, self._cut = None, err
         except LogError as err:
             self._next = None
             return err
@@ -101,7 +123,7 @@ class Vouching:
                 problem = f"expected one over more than {self.covered} frames, got {note.size}"
             if problem is not None:
                 return bad_note(self._read, problem)
-            self._read += 1
+            self._read, self._beyond = self._read + 1, note.size
         self._next = note
         return None
 

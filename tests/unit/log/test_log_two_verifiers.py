@@ -24,7 +24,7 @@ from log_builders import (
 )
 
 import verify_log as second
-from supervisor.errors import LogError
+from supervisor.errors import LogError, LogUnsealedError
 from supervisor.log.verify import verify_log
 
 GOLDEN = Path(__file__).resolve().parents[2] / "data" / "log-v1-signed"
@@ -291,3 +291,34 @@ def test_an_unsealed_run_says_what_is_still_vouched_for(tmp_path: Path) -> None:
     with pytest.raises(second.Finding) as theirs:
         second.verify(run)
     assert "the first 11 of them vouched for by 3 checkpoints" in theirs.value.meaning
+
+
+def meanings(run: Path) -> tuple[str, str]:
+    """Give what both verifiers say that a missing seal means."""
+    with pytest.raises(LogUnsealedError) as ours:
+        verify_log(run)
+    with pytest.raises(second.Finding) as theirs:
+        second.verify(run)
+    assert ours.value.place == theirs.value.where
+    return str(ours.value.hint), theirs.value.meaning
+
+
+@settings(deadline=None, max_examples=40)
+@given(keep=st.integers(1, 220))
+def test_a_half_written_checkpoint_at_the_end_of_an_unsealed_log_is_told(keep: int) -> None:
+    """The machine died while a note was written: the log is unsealed, not falsified, and the half note is told."""
+    with TemporaryDirectory() as place:
+        run = make_signed_run(Path(place) / "run", unsealed=True)
+        notes = split_notes(run)
+        (run / "log" / "checkpoints").write_bytes(b"".join(notes) + notes[-1][: min(keep, len(notes[-1]) - 1)])
+        assert all("half written" in said for said in meanings(run))
+
+
+def test_frames_that_were_signed_and_are_lost_are_counted(tmp_path: Path) -> None:
+    """The disk kept a note but not the frames that it is over: both say how many are missing."""
+    run = make_signed_run(tmp_path / "run", unsealed=True)
+    put_frames(run, split_frames(run)[:9])
+    ours, theirs = meanings(run)
+    assert "9 whole frames were found; signed checkpoints vouch for the first 9 of them and tell of 11" in ours
+    assert "so at least 2 are lost" in ours
+    assert "so at least 2 are lost" in theirs
