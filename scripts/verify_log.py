@@ -444,8 +444,8 @@ class Pass:
         if not self.last or self.last[-1].kind != SEAL:
             meaning = (
                 f"{self.tree.size} whole frames were found, the first {self.covered} of them vouched for by "
-                f"{self.good} checkpoints{self.beyond()}. Without a seal nobody knows what happened after them: nothing "
-                "that was concluded about this run holds."
+                f"{self.good} checkpoints{self.beyond()}. Without a seal nobody knows what happened after them: "
+                "nothing that was concluded about this run holds."
             )
             raise Finding(f"frame {self.tree.size}", "a seal was expected, the log ends here", meaning=meaning)
         sealed = self.record()
