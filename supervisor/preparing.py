@@ -130,7 +130,7 @@ def _signing_key(request: RunRequest, home: Home) -> tuple[SigningKey, Path | No
     """Give the key that signs, and its file when the trial could otherwise see it (the home is masked anyway)."""
     given = request.environ.get(ENVIRONMENT)
     if request.signing_key is not None:
-        path = request.signing_key
+        path = Path(request.signing_key)
         return read_signing_key(path, place=f"--key {path}"), path.resolve()
     if not given:
         return KeyStore(home.path).current(), None
