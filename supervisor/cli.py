@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supervisor.arguments import Parsed, parse_arguments
-from supervisor.errors import LogError, SuperviseError, UsageError
+from supervisor.errors import SuperviseError, UsageError
 
 if TYPE_CHECKING:
     from policies.options import PolicyOptions
     from policies.types import Policy
+    from supervisor.checking import Answer
     from supervisor.launch.state import Home
     from supervisor.report.lines import Line
     from supervisor.request import Outcome, Phase, Progress, RunRequest
@@ -339,89 +340,34 @@ def _events(parsed: Parsed) -> int:
 
 
 def _verify(parsed: Parsed) -> int:
-    from supervisor.log.keys import read_public  # noqa: PLC0415
+    from supervisor.checking import verify_proof_file, verify_runs  # noqa: PLC0415
 
     options, home = parsed.options, _home()
-    key = read_public(Path(options.key)) if options.key else None
+    if bool(options.runs) == (options.proof is not None):
+        raise UsageError("expected either runs or --proof FILE", place="verify")
     if options.proof is not None:
-        return _verify_proof(home, options.proof, key, runs=options.runs)
-    if not options.runs:
-        raise UsageError("expected a run, or --proof FILE, got neither", place="verify")
-    return max(_verify_one(home, reference, key, options.checkpoints) for reference in options.runs)
+        return _answer(verify_proof_file(home, options.proof, sys.stdin.buffer, key_file=options.key))
+    return _answer(verify_runs(home, options.runs, key_file=options.key, witnessed=options.checkpoints))
 
 
-def _verify_one(home: Home, reference: str, key: str | None, witnessed: str | None) -> int:
-    from supervisor.reading import verify_run  # noqa: PLC0415
-    from supervisor.report.verified import verified_line  # noqa: PLC0415
-
-    run = home.find(reference)
-    try:
-        verified = verify_run(run, key=key, witnessed=Path(witnessed) if witnessed else None)
-    except LogError as err:
-        return _bad(run.id, err)
-    print(verified_line(run.id, verified, ours=_is_ours(home, verified.key)))
-    return 0
-
-
-def _bad(name: str, err: LogError) -> int:
-    from supervisor.report.safe import safe  # noqa: PLC0415
-
-    _tell([f"{safe(name)}: {'bad' if err.exit_code == 1 else 'unreadable'}: {safe(str(err))}"])
-    _tell([f"  {safe(err.hint)}"] if err.hint else [])
-    return err.exit_code
-
-
-def _is_ours(home: Home, key: str | None) -> bool:
-    from supervisor.log.keys import KeyStore  # noqa: PLC0415
-
-    return key is not None and KeyStore(home.path).owns(key)
-
-
-def _verify_proof(home: Home, name: str, key: str | None, *, runs: Sequence[str]) -> int:
-    from supervisor.reading import check_proof  # noqa: PLC0415
-
-    if runs:
-        raise UsageError("expected either runs or a proof, got both", place="--proof")
-    try:
-        line, told = check_proof(_read_input(name), home, key=key)
-    except LogError as err:
-        return _bad(name, err)
-    print(told)
-    _write_bytes([line, b"\n"])
-    return 0
-
-
-def _read_input(name: str) -> bytes:
-    try:
-        return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    except OSError as err:
-        raise UsageError(f"expected a file, got: {err.strerror}", place=name) from err
+def _answer(answer: Answer) -> int:
+    _tell(answer.err)
+    _write_bytes(f"{line}\n".encode() for line in answer.out)
+    return answer.code
 
 
 def _prove(parsed: Parsed) -> int:
-    from supervisor.launch.durable import write_whole  # noqa: PLC0415
-    from supervisor.log.proof import make_proof  # noqa: PLC0415
+    from supervisor.checking import prove_event  # noqa: PLC0415
 
-    options = parsed.options
-    proof = make_proof(_home().find(options.run).path, options.event)
-    if options.output is None:
-        _write_bytes([proof])
-    else:
-        write_whole(Path(options.output), proof, mode=0o644)
+    proof = prove_event(_home(), parsed.options.run, parsed.options.event, output=parsed.options.output)
+    _write_bytes([proof] if proof else [])
     return 0
 
 
 def _key(parsed: Parsed) -> int:
-    from supervisor.log.keys import KeyStore  # noqa: PLC0415
+    from supervisor.checking import keys  # noqa: PLC0415
 
-    store = KeyStore(_home().path)
-    if parsed.options.action == "new":
-        store.new()
-    else:
-        store.current()
-    for key in store.all():
-        print(f"{key.public}  {key.path}{'  signs' if key.current else ''}")
-    return 0
+    return _answer(keys(_home(), new=parsed.options.action == "new"))
 
 
 def _commit(parsed: Parsed) -> int:
