@@ -6,7 +6,6 @@ The trial's own failure is no exception: it is data, and the child's exit code i
 from __future__ import annotations
 
 import errno
-import os
 
 _EXHAUSTED = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
@@ -52,8 +51,7 @@ def refused_by_machine(err: OSError) -> MachineError | None:
     """Give the error for a full or broken disk, or too few descriptors; None for what is no fault of the machine."""
     if err.errno not in _EXHAUSTED:
         return None
-    place = err.filename if isinstance(err.filename, str | bytes) else None
-    return MachineError(os.strerror(err.errno), place=None if place is None else os.fsdecode(place))
+    return MachineError(err.strerror or str(err), place=err.filename if isinstance(err.filename, str) else None)
 
 
 class LaunchError(MachineError):
