@@ -33,6 +33,7 @@ Observe = Callable[[Sequence[bytes]], Mapping[bytes, Observed]]
 
 _CONTENT = code_set(*(code for code in Code if code not in {Code.ATTRIBUTES, Code.TIMES}))
 _NAMES = _CONTENT + code_set(Code.ATTRIBUTES) - code_set(Code.MODIFIED, Code.EMPTIED, Code.TOTALS, Code.MAPPED)
+_FOR_EVER = 1 << 62
 _GONE = frozenset({Code.DELETED, Code.RENAMED_AWAY})
 _SET_ID = 0o6000
 
@@ -166,25 +167,27 @@ def _sum_up(rest: Sequence[Gap]) -> Iterator[Gap]:
 class _Moves:
     """Renamed directories, and what came along below them without an event of its own."""
 
-    def __init__(self, moved: Mapping[bytes, bytes]) -> None:
-        self._moved, self._sources = moved, frozenset(moved.values())
+    def __init__(self, moved: Mapping[bytes, tuple[bytes, int]]) -> None:
+        self._moved, self._sources = moved, frozenset(old for old, _ in moved.values())
 
     def brought(self, path: bytes, state: Observed, observe: Observe) -> bool:
         """Tell whether a path is what it was at its old name, or was left empty by the rename of a parent."""
         if state.after is None:
             return _above(path, self._sources) is not None
         old = self._old_name(path)
-        if old == path or state.before is not None:
+        if old == path:
             return False
         origin = observe([old]).get(old)
         return origin is not None and same_state(origin.before, state.after) is not False
 
     def _old_name(self, path: bytes) -> bytes:
-        """Follow renames of parents backwards; each is used once, so that a ring of renames ends."""
-        used: set[bytes] = set()
-        while (target := _above(path, self._moved)) is not None and target not in used:
-            used.add(target)
-            path = self._moved[target] + path[len(target) :]
+        """Follow renames of parents backwards in time: two that changed places are one step, not a ring."""
+        before = _FOR_EVER
+        while (target := _above(path, self._moved)) is not None:
+            old, turn = self._moved[target]
+            if turn >= before:
+                break
+            path, before = old + path[len(target) :], turn
         return path
 
 
