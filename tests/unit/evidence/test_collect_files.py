@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from transcript import MAIN, MS, Transcript, ordinary, policy_for, state
+from transcript import MAIN, MS, WORK, Transcript, ordinary, policy_for, state
 
 from policies.types import FilesPolicy
 from supervisor import events as ev
@@ -342,4 +342,28 @@ def test_a_failed_attempt_shows_no_file_that_a_rename_could_move() -> None:
     trial.found("moved", None, state("x"))
     trial.delete("file/below", error=20)
     trial.rename("file", "moved")
+    assert file_gaps(trial) == []
+
+
+@pytest.mark.parametrize("tell", [None, ev.FileOpened, ev.FileChanged], ids=["nothing", "opened", "other-attributes"])
+def test_a_write_that_nobody_saw_shows_in_the_modification_time(tell: type[ev.Event] | None) -> None:
+    """Content put back through a descriptor that was swapped under the witness looks untouched, but for its time."""
+    trial = begun()
+    trial.found("a", state(modified_ns=1), state(modified_ns=2))
+    trial.stage.append(WORK + b"/a")
+    if tell is ev.FileOpened:
+        trial.file(tell, "a", reads=True, writes=True)
+    elif tell is not None:
+        trial.file(tell, "a", attribute="mode", value=0o644)
+    assert file_gaps(trial) == ["unexplained-change"]
+
+
+def test_times_that_were_seen_to_move_are_explained() -> None:
+    """Written and put back, its times set, or written under its other name: each has its event."""
+    trial = begun()
+    for name in ("written", "touched", "other-name"):
+        trial.found(name, state(modified_ns=1), state(modified_ns=2))
+        trial.stage.append(WORK + b"/" + name.encode())
+    trial.write("written")
+    trial.file(ev.FileChanged, "touched", attribute="times", value=0)
     assert file_gaps(trial) == []
