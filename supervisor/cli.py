@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supervisor.arguments import Parsed, parse_arguments
-from supervisor.errors import SuperviseError, UsageError
+from supervisor.errors import SuperviseError, UsageError, refused_by_machine
 
 if TYPE_CHECKING:
     from policies.options import PolicyOptions
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a name must not stop a report
+    _open_streams()
     try:
         code = _dispatch(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
@@ -58,9 +58,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _reader_left()
     except KeyboardInterrupt:
         return SIGINT_EXIT
-    except Exception:  # noqa: BLE001  (law 3: Python's own exit code 1 could have been CMD's)
-        return _crashed()
+    except Exception as err:  # noqa: BLE001  (law 3: Python's own exit code 1 could have been CMD's)
+        return _crashed(err)
     return code
+
+
+def _open_streams() -> None:
+    """Give ourselves the streams that we were started without, before anything else takes their numbers."""
+    from supervisor.launch.streams import hold_closed  # noqa: PLC0415
+
+    hold_closed()
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - as long as we live
+    sys.stderr = sys.stderr or sys.stdout
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a name must not stop a report
 
 
 def _dispatch(words: Sequence[str]) -> int:
@@ -94,9 +104,12 @@ def _reader_left() -> int:
     return SIGPIPE_EXIT
 
 
-def _crashed() -> int:
+def _crashed(err: Exception) -> int:
     import traceback  # noqa: PLC0415
 
+    if isinstance(err, OSError) and (refused := refused_by_machine(err)):
+        _complain(refused)
+        return FAILED
     _tell([traceback.format_exc(), "supervise: this is a bug of supervise; the trial is not judged"])
     return FAILED
 
@@ -148,7 +161,7 @@ def _request(parsed: Parsed) -> RunRequest:
         policy=_policy(options.policy, given),
         name=options.name,
         environ=set_environ(dict(os.environ), given),
-        cwd=Path.cwd(),
+        cwd=_cwd(),
         user=options.user,
         quiet=options.quiet,
         json=options.json,
@@ -157,6 +170,14 @@ def _request(parsed: Parsed) -> RunRequest:
         signing_key=Path(options.key) if options.key else None,
         on_progress=_Teller(quiet=options.quiet, status_fd=options.status_fd),
     )
+
+
+def _cwd() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError as err:
+        message = "the current directory does not exist any more"
+        raise UsageError(message, hint="change to a directory that does") from err
 
 
 def _policy_options(parsed: Parsed) -> PolicyOptions:

@@ -23,6 +23,7 @@ from supervisor.errors import UsageError
 from supervisor.launch.boxspec import BoxSpec
 from supervisor.launch.owner import Owner
 from supervisor.launch.state import Home, RunDir, make_run_id
+from supervisor.launch.streams import Standard, find_standard
 from supervisor.launch.terminal import Terminal, find_ttys
 from supervisor.launch.view import ViewSpec
 from supervisor.log.bound import claim_digest
@@ -185,18 +186,9 @@ def _existing(pattern: str) -> list[str]:
     return glob.glob(pattern, recursive=True, include_hidden=True)  # noqa: PTH207 - Path.glob takes no absolute one
 
 
-def _stdio(*, to_stderr: bool) -> tuple[int | None, int | None, int | None]:
-    """Our descriptors for CMD's 0, 1 and 2; one that we were started without stays closed."""
-    first, second, third = (fd if _is_open(fd) else None for fd in range(3))
+def _stdio(*, to_stderr: bool) -> Standard:
+    first, second, third = find_standard()
     return first, third if to_stderr else second, third
-
-
-def _is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True
 
 
 # -- who -------------------------------------------------------------------------------------------------------------

@@ -94,6 +94,7 @@ def _collect(
         departures=folds.departures(),
         contacts=contacts,
         policy=policy,
+        datagram_sockets=folds.contacts.datagram_sockets(cast),
     )
     return Facts(
         main=cast.main,

@@ -25,6 +25,9 @@ def write_whole(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = T
         write_all(descriptor, data)
         if durable:
             os.fsync(descriptor)
+    except OSError as err:  # which knows nothing of names
+        err.filename = str(path)
+        raise
     finally:
         os.close(descriptor)
     beside.rename(path)
