@@ -18,6 +18,7 @@ from policies.types import (
     FilesMode,
     FilesPolicy,
     LimitRole,
+    LogPolicy,
     Policy,
     StopRule,
 )
@@ -45,6 +46,7 @@ class PolicyOptions:
     limit_role: str | None = None
     at_endpoint: str | None = None
     settle: str | None = None
+    checkpoint_to: tuple[str, ...] = ()
 
 
 def apply_options(policy: Policy, options: PolicyOptions) -> Policy:
@@ -60,6 +62,7 @@ def apply_options(policy: Policy, options: PolicyOptions) -> Policy:
             stop=_stop(policy.stop, options),
             files=_files(policy.files, options),
             credentials=_credentials(policy.credentials, options),
+            log=LogPolicy(checkpoint_to=_added(policy.log.checkpoint_to, options.checkpoint_to, "--checkpoint-to")),
         )
         check_policy(changed)
     except PolicyError as err:

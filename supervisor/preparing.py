@@ -9,9 +9,8 @@ import glob
 import grp
 import hashlib
 import os
-import platform
 import pwd
-import secrets
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +23,11 @@ from supervisor.errors import UsageError
 from supervisor.launch.boxspec import BoxSpec
 from supervisor.launch.owner import Owner
 from supervisor.launch.state import Home, RunDir, make_run_id
+from supervisor.launch.streams import Standard, find_standard
 from supervisor.launch.terminal import Terminal, find_ttys
 from supervisor.launch.view import ViewSpec
+from supervisor.log.bound import claim_digest
+from supervisor.log.keys import ENVIRONMENT, KeyStore, SigningKey, parse_signing_key, read_signing_key
 from supervisor.manifest import Started, describe_run
 from supervisor.request import RunRequest
 from supervisor.version import VERSION
@@ -57,6 +59,8 @@ class Prepared:
     canary: Canary
     terminal: Terminal | None
     manifest_digest: str
+    claim_digest: str
+    key: SigningKey
 
 
 def prepare(request: RunRequest) -> Prepared:
@@ -70,7 +74,8 @@ def prepare(request: RunRequest) -> Prepared:
     workspace = _workspace(request)
     user = find_user(request.user, request.environ)
     environ, dropped = filter_environ(_environ_of(user, request.environ), request.policy)
-    run = home.create(make_run_id(clock.now_s(), secrets.token_bytes(_TOKEN_BYTES)), owner=Owner.current())
+    key, key_file = _signing_key(request, home)
+    run = home.create(make_run_id(clock.now_s(), os.urandom(_TOKEN_BYTES)), owner=Owner.current())
     started = Started(
         run=run.id,
         at=clock.now_rfc3339(),
@@ -80,8 +85,10 @@ def prepare(request: RunRequest) -> Prepared:
         kept=tuple(environ),
         host=_host(),
         versions=_versions(),
+        key=key.public,
     )
-    manifest = run.write_manifest(describe_run(request, started))
+    described = describe_run(request, started)
+    manifest = run.write_manifest(described)
     canary = Canary(log=os.fsencode(run.log / "canary"), marker=b"/.supervise-canary-" + run.id.encode())
     stdio = _stdio(to_stderr=request.json)
     terminal = Terminal.find(stdio)
@@ -92,7 +99,7 @@ def prepare(request: RunRequest) -> Prepared:
         argv=request.argv,
         environ=tuple((os.fsencode(name), os.fsencode(value)) for name, value in environ.items()),
         cwd=os.fsencode(_cwd(request, workspace)),
-        view=_view(request, home, run, workspace, user, environ),
+        view=_view(request, home, run, workspace, user, environ, key_file),
         log_canary=canary.log,
         marker_canary=canary.marker,
         uid=user.uid,
@@ -115,7 +122,22 @@ def prepare(request: RunRequest) -> Prepared:
         canary=canary,
         terminal=terminal,
         manifest_digest=f"sha256:{hashlib.sha256(manifest).hexdigest()}",
+        claim_digest=claim_digest(described["claim"]),
+        key=key,
     )
+
+
+def _signing_key(request: RunRequest, home: Home) -> tuple[SigningKey, Path | None]:
+    """Give the key that signs, and its file when the trial could otherwise see it (the home is masked anyway)."""
+    given = request.environ.get(ENVIRONMENT)
+    if request.signing_key is not None:
+        path = Path(request.signing_key)
+        return read_signing_key(path, place=f"--key {path}"), path.resolve()
+    if not given:
+        return KeyStore(home.path).current(), None
+    if given.startswith("-----BEGIN"):
+        return parse_signing_key(given.encode(), place=ENVIRONMENT), None
+    return read_signing_key(Path(given), place=ENVIRONMENT), Path(given).resolve()
 
 
 def _workspace(request: RunRequest) -> Path:
@@ -132,7 +154,13 @@ def _cwd(request: RunRequest, workspace: Path) -> Path:
 
 
 def _view(
-    request: RunRequest, home: Home, run: RunDir, workspace: Path, user: User, environ: Mapping[str, str]
+    request: RunRequest,
+    home: Home,
+    run: RunDir,
+    workspace: Path,
+    user: User,
+    environ: Mapping[str, str],
+    key_file: Path | None,
 ) -> ViewSpec:
     masks = masked_paths(
         environ.get("HOME"),
@@ -140,6 +168,7 @@ def _view(
         workspace=str(workspace),
         mask=request.policy.credentials.mask,
     )
+    masks = (*masks, *([str(key_file)] if key_file else []))
     return ViewSpec(
         workspace=os.fsencode(workspace),
         staged=request.policy.files.mode is FilesMode.STAGED,
@@ -157,18 +186,9 @@ def _existing(pattern: str) -> list[str]:
     return glob.glob(pattern, recursive=True, include_hidden=True)  # noqa: PTH207 - Path.glob takes no absolute one
 
 
-def _stdio(*, to_stderr: bool) -> tuple[int | None, int | None, int | None]:
-    """Our descriptors for CMD's 0, 1 and 2; one that we were started without stays closed."""
-    first, second, third = (fd if _is_open(fd) else None for fd in range(3))
+def _stdio(*, to_stderr: bool) -> Standard:
+    first, second, third = find_standard()
     return first, third if to_stderr else second, third
-
-
-def _is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True
 
 
 # -- who -------------------------------------------------------------------------------------------------------------
@@ -243,4 +263,4 @@ def _host() -> dict[str, object]:
 def _versions() -> dict[str, object]:
     from probes.kernel.pins import digest  # noqa: PLC0415 - only when a run starts
 
-    return {"supervise": VERSION, "python": platform.python_version(), "witness": f"sha256:{digest()}…"}
+    return {"supervise": VERSION, "python": ".".join(map(str, sys.version_info[:3])), "witness": f"sha256:{digest()}…"}

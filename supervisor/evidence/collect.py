@@ -97,7 +97,13 @@ def _collect(
     places = Places(policy, workspace)
     files, file_gaps = _collect_files(folds.files, cast, places, (line, processes, noted.reached_ns), observe, changed)
     gaps = find_gaps(
-        line=line, processes=processes, cast=cast, losses=losses, noted=noted, contacts=contacts, policy=policy
+        line=line,
+        processes=processes,
+        cast=cast,
+        losses=losses,
+        noted=noted,
+        contacts=contacts,
+        policy=policy,
     )
     return Facts(
         main=cast.main,
@@ -183,6 +189,7 @@ class _Folds:
             reached_ns=min(reached, default=None),
             counted=next((e for e in self._counted if isinstance(e, TrialCounted)), None),
             cut=self.files.cut_events(cast),
+            datagram_sockets=self.contacts.datagram_sockets(cast),
         )
 
 

@@ -51,12 +51,14 @@ class Noted:
         reached_ns: since when a process of the trial reached into another one: names read from memory prove nothing.
         counted: the counters of the witness, None when nobody read them.
         cut: events of changes whose path was not whole.
+        datagram_sockets: events in which datagram sockets of the unix family were made.
     """
 
     departures: tuple[MembershipLeft, ...] = ()
     reached_ns: int | None = None
     counted: TrialCounted | None = None
     cut: tuple[int, ...] = ()
+    datagram_sockets: tuple[int, ...] = ()
 
 
 def find_gaps(
@@ -80,6 +82,7 @@ def find_gaps(
         *_cut(noted.cut),
         *_counted(noted.counted, line),
         *_direct(policy, line),
+        *_datagrams(policy, noted.datagram_sockets),
     )
 
 
@@ -174,6 +177,16 @@ def _direct(policy: Policy, line: Timeline) -> Iterator[Gap]:
         text = "the workspace is written in place: other programs of this machine could write it unseen"
         costs = frozenset({"finality", "separation"})
         yield Gap(route=Route.FILE, rule="unwatched-writers", text=text, events=(), costs=costs)
+
+
+def _datagrams(policy: Policy, sockets: tuple[int, ...]) -> Iterator[Gap]:
+    """A datagram needs no connection, and the kernel forgets at once whose socket it went to.
+
+    In a staged workspace no socket of the host can be reached (an overlay's are nodes of its own).
+    """
+    if policy.files.mode is FilesMode.DIRECT and sockets:
+        text = "datagrams may have reached a socket of this machine that lies in the workspace: nobody sees whose it is"
+        yield Gap(route=Route.IPC, rule="unwatched-datagrams", text=text, events=sockets[:1], costs=ALL)
 
 
 def _events(line: Timeline, kind: str) -> tuple[int, ...]:

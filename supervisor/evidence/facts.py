@@ -95,7 +95,8 @@ class FileState:
     """What one path is at one moment; a path that does not exist is None instead of a state.
 
     ``digest`` is ``sha256:…`` of the content (of the target for a symlink), None for other kinds or when unreadable
-    (``problem`` then says why).
+    (``problem`` then says why). ``modified_ns`` is the modification time where it is known: no two states differ by it,
+    but it tells of a write whose content was put back.
     """
 
     kind: Kind
@@ -106,6 +107,7 @@ class FileState:
     size_bytes: int
     xattrs: tuple[tuple[str, bytes], ...] = ()
     problem: str | None = None
+    modified_ns: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ class Tree:
 
     Attributes:
         boxed: paths that the box itself touched before or after the trial.
-        moved: directories and files that were renamed, new name to old name.
+        moved: directories and files that were renamed, new name to old name, and how manieth change of a name that was.
         overflowed: children of renamed directories were left out.
     """
 
@@ -40,13 +40,14 @@ class Tree:
         """Walk the table once, in the order of the clock."""
         self._fold, self._rows, self._cast = fold, fold.rows, cast
         self._first, self._last, self._next = array("i"), array("i"), array("i")
-        self._presence, self._origin = array("b"), array("i")
+        self._presence, self._shown, self._origin = array("b"), array("b"), array("i")
         self.boxed: set[int] = set()
-        self.moved: dict[int, int] = {}
+        self.moved: dict[int, tuple[int, int]] = {}
         self.overflowed = False
         self._below: defaultdict[bytes, set[bytes]] = defaultdict(set)
         self._derived = 0
         self._exchanged = -1
+        self._turn = 0
         self._writers: dict[tuple[int, int], int] = {}
         self._moved_to: dict[int, int] = {}
         self._walk()
@@ -73,9 +74,9 @@ class Tree:
         origin = self._origin[path]
         return None if origin == _UNKNOWN else origin
 
-    def moves(self) -> dict[bytes, bytes]:
-        """Give what was renamed, new path to old path."""
-        return {self._fold.paths[new]: self._fold.paths[old] for new, old in self.moved.items()}
+    def moves(self) -> dict[bytes, tuple[bytes, int]]:
+        """Give what was renamed, new path to old path and when: a larger number is a later rename."""
+        return {self._fold.paths[new]: (self._fold.paths[old], turn) for new, (old, turn) in self.moved.items()}
 
     def boxed_paths(self) -> set[bytes]:
         """Give the paths that the box itself touched."""
@@ -104,8 +105,10 @@ class Tree:
             if moves and first[path] == _NONE:
                 self._register(self._fold.paths[path])
             self._append(path, row)
-            if _CHANGES_NAMES >> code & 1 and not errors[row]:
-                self._apply(row, path, code)
+            if not errors[row]:
+                self._shown[path] = True
+                if _CHANGES_NAMES >> code & 1:
+                    self._apply(row, path, code)
 
     def _grow(self) -> None:
         """Give room to paths that were not known before."""
@@ -115,6 +118,7 @@ class Tree:
         self._first.extend([_NONE] * missing)
         self._last.extend([_NONE] * missing)
         self._presence.extend([_NONE] * missing)
+        self._shown.extend([False] * missing)
         self._origin.extend([_UNKNOWN] * missing)
 
     def _append(self, path: int, row: int) -> None:
@@ -159,7 +163,8 @@ class Tree:
     def _move(self, old: int, new: int) -> None:
         self._presence[old], self._presence[new] = False, True
         self._origin[new] = self._came_from(old)
-        self.moved[new] = old
+        self._turn += 1
+        self.moved[new] = old, self._turn
         self._moved_to[old] = new
         self._moved_to.pop(new, None)
 
@@ -167,7 +172,8 @@ class Tree:
         first, second = self._children(one), self._children(two)
         self._presence[one] = self._presence[two] = True
         self._origin[one], self._origin[two] = self._came_from(two), self._came_from(one)
-        self.moved[one], self.moved[two] = two, one
+        self._turn += 1
+        self.moved[one], self.moved[two] = (two, self._turn), (one, self._turn)
         self._move_children(row, one, two, first)
         self._move_children(row, two, one, second)
 
@@ -192,6 +198,7 @@ class Tree:
             self._derive(row, child, there, Code.RENAMED_AWAY)
             self._derive(row, there, child, Code.RENAMED_HERE)
             self._presence[child], self._presence[there] = False, True
+            self._shown[there] = True
             self._moved_to[child] = there
             self._moved_to.pop(there, None)
             self._origin[there] = origin
@@ -216,10 +223,10 @@ class Tree:
             path = parent
 
     def _children(self, path: int) -> list[int]:
-        """List what is known below a path and still there, in a fixed order."""
+        """List what is known to be below a path and still there, in a fixed order; a failed attempt shows nothing."""
         found = [self._fold.path_id(name) for name in self._descend(self._fold.paths[path])]
         self._grow()
-        return [child for child in found if self._first[child] != _NONE and self._presence[child]]
+        return [child for child in found if self._shown[child] and self._presence[child]]
 
     def _descend(self, path: bytes) -> Iterator[bytes]:
         stack = [path]

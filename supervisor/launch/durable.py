@@ -27,6 +27,9 @@ def write_whole(path: Path, data: bytes | Iterable[bytes], *, mode: int = 0o600,
             write_all(descriptor, part)
         if durable:
             os.fsync(descriptor)
+    except OSError as err:  # which knows nothing of names
+        err.filename = str(path)
+        raise
     finally:
         os.close(descriptor)
     beside.rename(path)
