@@ -27,6 +27,7 @@ from supervisor.evidence.flows import FlowFold
 from supervisor.evidence.histories import Draft, Historian
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast, ProcessFold
+from supervisor.evidence.reached import Reached
 from supervisor.evidence.reconcile import (
     BATCH,
     Explained,
@@ -41,7 +42,6 @@ from supervisor.evidence.timeline import TimelineFold
 from supervisor.evidence.tree import Tree
 
 _FOR_EVER = 1 << 62
-_ONLY_READS = frozenset({"process_vm_readv"})
 
 Observe = Callable[[Sequence[bytes]], Mapping[bytes, Observed]]
 
@@ -95,7 +95,9 @@ def _collect(
     processes = folds.processes.finish(cast, line.endpoint_ns, seen, _listed(line))
     contacts, noted = folds.contacts.contacts(cast), folds.noted(cast)
     places = Places(policy, workspace)
-    files, file_gaps = _collect_files(folds.files, cast, places, (line, processes, noted.reached_ns), observe, changed)
+    files, file_gaps = _collect_files(
+        folds.files, cast, places, (line, processes, folds.reached(processes)), observe, changed
+    )
     gaps = find_gaps(
         line=line,
         processes=processes,
@@ -176,17 +178,15 @@ class _Folds:
             if isinstance(e, EventsLost)
         )
 
+    def reached(self, processes: tuple[Process, ...]) -> Reached:
+        """Give since when the memory of each process proves nothing."""
+        return Reached((e for e in self._reached if isinstance(e, ProcessReached)), processes)
+
     def noted(self, cast: Cast) -> Noted:
         """Give what bears on the worth of all the other events."""
         left = [e for e in self._left if isinstance(e, MembershipLeft) and not cast.ignores(e.process, e.time_ns)]
-        reached = [
-            e.time_ns
-            for e in self._reached
-            if isinstance(e, ProcessReached) and e.error is None and e.how not in _ONLY_READS
-        ]
         return Noted(
             departures=tuple(sorted(left, key=lambda event: event.n)),
-            reached_ns=min(reached, default=None),
             counted=next((e for e in self._counted if isinstance(e, TrialCounted)), None),
             cut=self.files.cut_events(cast),
             datagram_sockets=self.contacts.datagram_sockets(cast),
@@ -197,12 +197,12 @@ def _collect_files(
     fold: FileFold,
     cast: Cast,
     places: Places,
-    trial: tuple[Timeline, tuple[Process, ...], int | None],
+    trial: tuple[Timeline, tuple[Process, ...], Reached],
     observe: Observe,
     changed: Callable[[], Iterable[bytes]],
 ) -> tuple[tuple[FileHistory, ...], tuple[Gap, ...]]:
     """Write every history and check it against the disk, a batch at a time; then what changed without a history."""
-    line, processes, reached_ns = trial
+    line, processes, reached = trial
     tree = Tree(fold, cast)
     fold.forget_index()
     historian = Historian(
@@ -211,7 +211,7 @@ def _collect_files(
         line,
         _Lives(processes, line).last_exit_ns,
         shown=lambda path: places.locate(path).shown,
-        reached_ns=reached_ns,
+        reached=reached,
     )
     explained = Explained(tree.boxed_paths())
     histories: list[FileHistory] = []

@@ -48,14 +48,12 @@ class Noted:
 
     Attributes:
         departures: moves out of the trial.
-        reached_ns: since when a process of the trial reached into another one: names read from memory prove nothing.
         counted: the counters of the witness, None when nobody read them.
         cut: events of changes whose path was not whole.
         datagram_sockets: events in which datagram sockets of the unix family were made.
     """
 
     departures: tuple[MembershipLeft, ...] = ()
-    reached_ns: int | None = None
     counted: TrialCounted | None = None
     cut: tuple[int, ...] = ()
     datagram_sockets: tuple[int, ...] = ()

@@ -22,6 +22,7 @@ from supervisor.evidence.bounded import KEPT_FIRST, bounded
 from supervisor.evidence.facts import Change, ChangeKind, FileHistory, FileState, Observed, Timeline
 from supervisor.evidence.files import BY_NAME, DIRECTORY, VERIFIED, Code, FileFold, code_set
 from supervisor.evidence.places import Place
+from supervisor.evidence.reached import Reached
 from supervisor.evidence.tree import Tree
 
 _KINDS: Mapping[Code, ChangeKind] = {
@@ -98,7 +99,7 @@ class Historian:
         line: for the endpoint, and the boundaries at which the witness begins to count anew.
         mapped_until: until when a process, or one that inherited its mappings, could store into a mapping.
         shown: how an absolute path is told.
-        reached_ns: since when processes of the trial reached into each other: names read from memory prove nothing.
+        reached: since when names read from the memory of a process prove nothing.
     """
 
     def __init__(
@@ -109,11 +110,11 @@ class Historian:
         mapped_until: Callable[[ProcessKey | None], int],
         *,
         shown: Callable[[bytes], bytes],
-        reached_ns: int | None = None,
+        reached: Reached,
     ) -> None:
         """Keep what every history needs."""
         self._fold, self._tree, self._endpoint_ns, self._boundaries = fold, tree, line.endpoint_ns, line.boundaries_ns
-        self._mapped_until, self._shown, self._reached_ns = mapped_until, shown, reached_ns
+        self._mapped_until, self._shown, self._reached = mapped_until, shown, reached
         self._writers: dict[tuple[int, ...], tuple[ProcessKey, ...]] = {}
 
     def write(self, path: int, place: Place, observed: Observed | None, origin: Observed | None) -> Draft | None:
@@ -226,8 +227,10 @@ class Historian:
         """Tell whether a path is the kernel's own, or was read from memory that nobody else could have changed."""
         rows = self._fold.rows
         mark = rows.mark[row]
-        reached = self._reached_ns is not None and mark & BY_NAME and rows.at[row] >= self._reached_ns
-        return bool(mark & VERIFIED) and not reached
+        if not mark & BY_NAME or self._reached.nobody:
+            return bool(mark & VERIFIED)
+        since_ns = self._reached.since_ns(self._fold.processes[rows.process[row]])
+        return bool(mark & VERIFIED) and rows.at[row] < since_ns
 
     def _confirmed(self, changes: list[int], doubtful: list[int], observed: Observed | None) -> bool:
         """Tell whether the disk shows that doubtful changes happened to this name.
@@ -257,7 +260,7 @@ class Historian:
             process=self._fold.processes[rows.process[row]],
             event=rows.number[row],
             at_ns=ends[row] if row in ends else rows.at[row],
-            verified=bool(rows.mark[row] & VERIFIED) if self._reached_ns is None else self._verified(row),
+            verified=bool(rows.mark[row] & VERIFIED) if self._reached.nobody else self._verified(row),
             error=rows.error[row] or None,
         )
 

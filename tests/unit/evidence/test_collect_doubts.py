@@ -78,7 +78,7 @@ def test_names_are_doubtful_once_a_process_reached_into_another() -> None:
     for how, expected in (("ptrace", "unresolved"), ("process_vm_writev", "unresolved"), ("process_vm_readv", "clean")):
         trial = ordinary()
         trial.found("ok", state(), state())
-        trial.add(ev.ProcessReached, target_inside=3, how=how)
+        trial.add(ev.ProcessReached, target_inside=2, how=how)
         trial.rename("ok", "out2")
         trial.rename("out2", "ok")
         assert verdicts(trial, policy)[2] == expected, how
@@ -88,6 +88,32 @@ def test_names_are_doubtful_once_a_process_reached_into_another() -> None:
     failed.rename("out2", "ok")
     failed.found("ok", state(), state())
     assert verdicts(failed, policy)[2] == "clean"
+
+
+def test_only_who_was_reached_and_its_descendants_are_doubtful() -> None:
+    """A debugger of one program says nothing of another; one whose target nobody knows says something of all."""
+    policy = policy_for(files=FilesPolicy(write=("ok", "out", "out2")))
+    for target, actor, expected in (
+        ("self", "self", "unresolved"),
+        ("self", "child", "unresolved"),
+        ("self", "other", "clean"),
+        ("nobody", "other", "unresolved"),
+    ):
+        trial = Transcript()
+        trial.begin()
+        actors = {"self": trial.spawn("tool"), "other": trial.spawn("tool")}
+        pids = {"self": actors["self"].pid - 100, "nobody": 9999}
+        trial.add(ev.ProcessReached, target_inside=pids[target], how="ptrace")
+        actors["child"] = trial.fork(actors["self"])
+        trial.found("ok", state(), state())
+        trial.rename("ok", "out2", process=actors[actor])
+        trial.rename("out2", "ok", process=actors[actor])
+        for process in (*actors.values(), MAIN):
+            trial.exit(process)
+        trial.endpoint()
+        trial.settled()
+        trial.end()
+        assert verdicts(trial, policy)[2] == expected, (target, actor)
 
 
 def test_a_change_at_a_path_that_is_not_whole_costs_everything() -> None:
