@@ -173,6 +173,9 @@ def _policy_options(parsed: Parsed) -> PolicyOptions:
         limit_role=options.limit_role,
         at_endpoint=options.at_endpoint,
         settle=options.settle,
+        pids=options.pids,
+        memory=options.memory,
+        cpus=options.cpus,
     )
 
 

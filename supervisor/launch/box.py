@@ -18,7 +18,7 @@ import socket
 import stat
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol, Self
@@ -233,11 +233,22 @@ class Box:
         self.close()
 
 
-def hold(spec: BoxSpec, cgroup: TrialCgroup, *, meanwhile: Callable[[], object] | None = None) -> Box:
+def hold(
+    spec: BoxSpec,
+    cgroup: TrialCgroup,
+    *,
+    joins: Iterable[Path] = (),
+    meanwhile: Callable[[], object] | None = None,
+) -> Box:
     """Build the box and stop in front of CMD's first instruction.
 
-    Call it before threads are started if that can be: the child is forked. ``meanwhile`` is called once it is: the box
-    builds itself on another processor.
+    Call it before threads are started if that can be: the child is forked.
+
+    Args:
+        spec: what is wanted.
+        cgroup: of the trial.
+        joins: files of further cgroups, which the child writes ``0`` into to join them.
+        meanwhile: called once the child is forked: the box builds itself on another processor.
 
     Raises:
         LaunchError: a step failed; nothing of CMD ran, and everything that was built is gone again.
@@ -258,7 +269,7 @@ def hold(spec: BoxSpec, cgroup: TrialCgroup, *, meanwhile: Callable[[], object] 
         parts = Parts(
             cgroup=cgroup.path, bubblewrap=bubblewrap, boxinit=BOXINIT, program=program,
             init_socket=init_side.fileno(), main_socket=main_side.fileno(),
-            report=report_side.fileno(), errors=errors_side.fileno(),
+            report=report_side.fileno(), errors=errors_side.fileno(), joins=tuple(joins),
         )  # fmt: skip
         launcher_pid = fork_builder(spec, view, parts)
         on_failure.callback(_end, launcher_pid, cgroup)

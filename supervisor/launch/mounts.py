@@ -25,6 +25,7 @@ class HostMount:
         path: where.
         options: per-mount options (``ro``, ``noexec``).
         fstype: kind of filesystem.
+        super_options: of the filesystem; for cgroup v1 the names of its controllers.
     """
 
     mount_id: int
@@ -33,6 +34,7 @@ class HostMount:
     path: bytes
     options: frozenset[bytes] = frozenset()
     fstype: bytes = b"ext4"
+    super_options: frozenset[bytes] = frozenset()
 
 
 def parse_mountinfo(text: bytes) -> tuple[HostMount, ...]:
@@ -50,6 +52,7 @@ def _parse_line(line: bytes) -> HostMount:
         path=_unescape(path),
         options=frozenset(options.split(b",")),
         fstype=after.split(b" ", 1)[0],
+        super_options=frozenset(after.rsplit(b" ", 1)[-1].split(b",")),
     )
 
 
