@@ -68,7 +68,7 @@ def _hierarchies(mounts: Iterable[HostMount]) -> Iterator[tuple[str, Path]]:
     """Give each controller of a v1 hierarchy that is mounted whole, the first mount of it last, so that it counts."""
     for mount in reversed(tuple(mounts)):
         if mount.fstype == b"cgroup" and mount.root == b"/":
-            yield from ((os.fsdecode(option), Path(os.fsdecode(mount.path))) for option in mount.super_options)
+            yield from ((os.fsdecode(option), Path(os.fsdecode(mount.path))) for option in mount.controllers)
 
 
 # -- the v2 tree -----------------------------------------------------------------------------------------------------

@@ -95,16 +95,11 @@ def plan_limits(limits: Limits, root: Path) -> tuple[Limit, ...]:
 
 
 def resolve_memory(memory: Memory | None) -> int | None:
-    """Give an amount of memory in bytes, whole pages; a share is one of all that the machine has."""
-    page = os.sysconf("SC_PAGE_SIZE")
-    match memory:
-        case None:
-            return None
-        case Memory(percent=None):
-            return memory.size_bytes // page * page
-        case Memory(percent=int(percent)):
-            return os.sysconf("SC_PHYS_PAGES") * percent // 100 * page
-    raise AssertionError
+    """Give an amount of memory in bytes; a share is one of all that the machine has, in whole MiB."""
+    if memory is None or memory.percent is None:
+        return memory.size_bytes if memory else None
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return total * memory.percent // 100 >> 20 << 20
 
 
 # -- setting ---------------------------------------------------------------------------------------------------------
