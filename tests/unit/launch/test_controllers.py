@@ -50,7 +50,7 @@ def test_a_unified_host_has_them_in_the_tree(tmp_path: Path) -> None:
 
 
 def test_limits_of_a_unified_host_are_written_into_the_trials_own_cgroup(tmp_path: Path) -> None:
-    """The box's two processes come on top; there is nothing further to join; a kernel without swap files is no error."""
+    """The box's two processes come on top; nothing further is to be joined; a kernel without swap files is no error."""
     root = v2_root(tmp_path, "cpu memory pids\n")
     limits = Limits(pids=100, memory=Memory(size_bytes=100 << 20), cpu=0.5)
     planned = plan_limits(limits, root)

@@ -31,7 +31,9 @@ def test_memory_is_a_size_or_a_share(text: str, memory: Memory | None) -> None:
     assert parse_memory(text, place="--memory") == memory
 
 
-@pytest.mark.parametrize("value", ["", "2", "0%", "101%", "1 GiB", "-1GiB", "1gib", "1e3MB", "8MiB", "inf", 5, True, None])
+@pytest.mark.parametrize(
+    "value", ["", "2", "0%", "101%", "1 GiB", "-1GiB", "1gib", "1e3MB", "8MiB", "inf", 5, True, None]
+)
 def test_other_amounts_of_memory_are_refused(value: object) -> None:
     """A bare number, a share of nothing or more than all, and what no box fits into are refused."""
     with pytest.raises(PolicyError, match="expected") as caught:
@@ -55,7 +57,10 @@ def test_processors_are_a_number_that_the_kernel_can_grant(value: object) -> Non
 
 def test_a_text_means_what_the_number_means() -> None:
     """Options and files agree."""
-    assert (parse_count("7", place=""), parse_cpus("2", place="")) == (parse_count(7, place=""), parse_cpus(2, place=""))
+    assert (parse_count("7", place=""), parse_cpus("2", place="")) == (
+        parse_count(7, place=""),
+        parse_cpus(2, place=""),
+    )
 
 
 @given(st.integers(min_value=LEAST_BYTES, max_value=1 << 46))
