@@ -9,9 +9,8 @@ import glob
 import grp
 import hashlib
 import os
-import platform
 import pwd
-import secrets
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -74,7 +73,7 @@ def prepare(request: RunRequest) -> Prepared:
     user = find_user(request.user, request.environ)
     environ, dropped = filter_environ(_environ_of(user, request.environ), request.policy)
     limits = plan_limits(request.policy.limits, find_root())
-    run = home.create(make_run_id(clock.now_s(), secrets.token_bytes(_TOKEN_BYTES)), owner=Owner.current())
+    run = home.create(make_run_id(clock.now_s(), os.urandom(_TOKEN_BYTES)), owner=Owner.current())
     started = Started(
         run=run.id,
         at=clock.now_rfc3339(),
@@ -253,4 +252,4 @@ def _host() -> dict[str, object]:
 def _versions() -> dict[str, object]:
     from probes.kernel.pins import digest  # noqa: PLC0415 - only when a run starts
 
-    return {"supervise": VERSION, "python": platform.python_version(), "witness": f"sha256:{digest()}…"}
+    return {"supervise": VERSION, "python": ".".join(map(str, sys.version_info[:3])), "witness": f"sha256:{digest()}…"}
