@@ -293,6 +293,26 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LimitMet:
+    """A limit of the trial's resources that it met.
+
+    Attributes:
+        resource: ``pids``, ``memory`` or ``cpu``.
+        limit: processes, bytes or processors.
+        effect: ``refused``, ``killed``, ``reclaimed`` or ``throttled``.
+        times: as the kernel counted.
+        processes: those whose end nothing else explains, where the effect is ``killed``.
+    """
+
+    resource: str
+    limit: float
+    effect: str
+    times: int
+    processes: tuple[ProcessKey, ...]
+    events: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """All of it. ``main`` is CMD's process, ``0@0`` when none was ever held; ``lost`` counts lost events."""
 
@@ -307,6 +327,7 @@ class Facts:
     lost: int
     losses: tuple[Loss, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    limits: tuple[LimitMet, ...] = ()
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
