@@ -161,6 +161,7 @@ def _run_arguments(parser: argparse.ArgumentParser) -> None:
     _policy_arguments(parser.add_argument_group("policy"))
     _claim_arguments(parser.add_argument_group("claim and stop rule"))
     _files_arguments(parser.add_argument_group("files and environment"))
+    _limits_arguments(parser.add_argument_group("limits"))
     _way_arguments(parser.add_argument_group("how it runs and what is told"))
     parser.add_argument("--version", action="store_true", help="print the version and exit")
 
@@ -230,6 +231,12 @@ def _files_arguments(group: argparse._ArgumentGroup) -> None:
         help="keep a name of the environment although it looks secret, or set it (repeatable)",
     )
     group.add_argument("--user", metavar="USER[:GROUP]", help="run as this user (default: the invoking one)")
+
+
+def _limits_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--pids", metavar="N", help="processes and threads at any one time (default: 4096)")
+    group.add_argument("--memory", metavar="SIZE", help="memory, such as 2GiB or 50%% of the machine's (default: 80%%)")
+    group.add_argument("--cpus", metavar="X", help="processors' worth of time, such as 0.5 (default: none, no limit)")
 
 
 def _way_arguments(group: argparse._ArgumentGroup) -> None:

@@ -198,6 +198,9 @@ def _policy_options(parsed: Parsed) -> PolicyOptions:
         at_endpoint=options.at_endpoint,
         settle=options.settle,
         checkpoint_to=tuple(options.checkpoint_to),
+        pids=options.pids,
+        memory=options.memory,
+        cpus=options.cpus,
     )
 
 

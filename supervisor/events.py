@@ -411,6 +411,20 @@ class TrialCounted(Event, frozen=True, kw_only=True):
     egress_bytes: int
 
 
+class LimitReached(Event, frozen=True, kw_only=True):
+    """A limit of the trial's resources was met: ``effect`` is ``refused``, ``killed``, ``reclaimed`` or ``throttled``.
+
+    ``resource`` is ``pids`` (``limit`` processes; so many forks were refused), ``memory`` (bytes; so many processes
+    were killed, or, if none was, so often caches had to be given up) or ``cpu`` (processors; so many periods had a wait
+    in them). ``times`` is the kernel's own count, read when the trial was empty.
+    """
+
+    resource: str
+    limit: int | float
+    effect: str
+    times: int
+
+
 class StageCommitted(Event, frozen=True, kw_only=True):
     """Staged writes were applied to the host (or left: ``state`` is ``applied``, ``kept`` or ``failed``).
 

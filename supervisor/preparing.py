@@ -12,7 +12,7 @@ import os
 import pwd
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from policies.credentials import filter_environ, masked_paths
@@ -21,6 +21,8 @@ from supervisor import clock
 from supervisor.canary import Canary
 from supervisor.errors import UsageError
 from supervisor.launch.boxspec import BoxSpec
+from supervisor.launch.cgroup import find_root
+from supervisor.launch.limits import Limit, Resource, plan_limits
 from supervisor.launch.owner import Owner
 from supervisor.launch.state import Home, RunDir, make_run_id
 from supervisor.launch.streams import Standard, find_standard
@@ -56,6 +58,7 @@ class Prepared:
     workspace: Path
     user: User
     spec: BoxSpec
+    limits: tuple[Limit, ...]
     canary: Canary
     terminal: Terminal | None
     manifest_digest: str
@@ -75,6 +78,7 @@ def prepare(request: RunRequest) -> Prepared:
     user = find_user(request.user, request.environ)
     environ, dropped = filter_environ(_environ_of(user, request.environ), request.policy)
     key, key_file = _signing_key(request, home)
+    limits = plan_limits(request.policy.limits, find_root())
     run = home.create(make_run_id(clock.now_s(), os.urandom(_TOKEN_BYTES)), owner=Owner.current())
     started = Started(
         run=run.id,
@@ -83,6 +87,7 @@ def prepare(request: RunRequest) -> Prepared:
         user=(user.uid, user.gid),
         dropped=dropped,
         kept=tuple(environ),
+        limits={limit.resource.value: limit.describe() for limit in limits},
         host=_host(),
         versions=_versions(),
         key=key.public,
@@ -99,7 +104,7 @@ def prepare(request: RunRequest) -> Prepared:
         argv=request.argv,
         environ=tuple((os.fsencode(name), os.fsencode(value)) for name, value in environ.items()),
         cwd=os.fsencode(_cwd(request, workspace)),
-        view=_view(request, home, run, workspace, user, environ, key_file),
+        view=replace(_view(request, home, run, workspace, user, environ, key_file), memory_bytes=_memory(limits)),
         log_canary=canary.log,
         marker_canary=canary.marker,
         uid=user.uid,
@@ -119,6 +124,7 @@ def prepare(request: RunRequest) -> Prepared:
         workspace=workspace,
         user=user,
         spec=spec,
+        limits=limits,
         canary=canary,
         terminal=terminal,
         manifest_digest=f"sha256:{hashlib.sha256(manifest).hexdigest()}",
@@ -180,6 +186,10 @@ def _view(
         uid=user.uid,
         gid=user.gid,
     )
+
+
+def _memory(limits: tuple[Limit, ...]) -> int | None:
+    return next((int(limit.amount) for limit in limits if limit.resource is Resource.MEMORY), None)
 
 
 def _existing(pattern: str) -> list[str]:

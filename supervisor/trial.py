@@ -27,6 +27,7 @@ from supervisor.errors import LaunchError
 from supervisor.events import (
     Event,
     EventsLost,
+    LimitReached,
     Origin,
     ProcessKey,
     TrialHeld,
@@ -39,6 +40,7 @@ from supervisor.launch.cgroup import Cgroup, find_root
 from supervisor.launch.durable import write_whole
 from supervisor.launch.guardian import Guardian
 from supervisor.launch.leftovers import clean_cgroup, clean_run, sweep
+from supervisor.launch.limits import LimitedCgroup, prefer_trial_as_victim
 from supervisor.launch.owner import Owner
 from supervisor.log.signer import Signer
 from supervisor.log.writer import LogWriter
@@ -83,6 +85,7 @@ class Trial:
 
     prepared: Prepared
     cgroup: Cgroup
+    limited: LimitedCgroup
     box: Box
     brake: Brake
     witness: KernelWitness
@@ -124,6 +127,17 @@ class Trial:
         slab, count = self.witness.pending_totals()
         if count:
             self.log.append_kernel(slab, count)
+
+    def record_limits(self) -> None:
+        """Record what the limits did, once the trial is empty."""
+        for reached in self.limited.reached():
+            self.record(
+                LimitReached,
+                resource=reached.resource.value,
+                limit=reached.limit,
+                effect=reached.effect.value,
+                times=reached.times,
+            )
 
     def test(self, which: str, actor: ProcessKey) -> tuple[str, ...]:
         """Judge the ``opening`` or ``closing`` canary by what was witnessed; gives the findings."""
@@ -173,11 +187,13 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         early.wait_for_loading()
         guardian = Guardian.start(cgroup, prepared.run, on_death=lambda: pins.collect_garbage(root))
         stack.callback(guardian.release)
+        limited = LimitedCgroup.create(cgroup, prepared.limits)
         witness = KernelWitness.watch(root, cgroup.path)
         closing.callback(witness.close)
         log = LogWriter.create(prepared.run.log, manifest_digest=prepared.manifest_digest)
         stack.callback(log.close)
-        box = stack.enter_context(hold(prepared.spec, cgroup, meanwhile=_import_later))
+        box = stack.enter_context(hold(prepared.spec, cgroup, joins=limited.joins, meanwhile=_import_later))
+        prefer_trial_as_victim(box.main_pid, box.helper_pids)
         _write_layers(prepared.run.outside, box)
         places = prepared.request.policy.log.checkpoint_to
         signer = Signer(log, run.log, prepared.key, run_id=run.id, places=places)
@@ -188,6 +204,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         trial = Trial(
             prepared=prepared,
             cgroup=cgroup,
+            limited=limited,
             box=box,
             brake=brake,
             witness=witness,

@@ -25,6 +25,7 @@ from supervisor.evidence.facts import Facts, FileHistory, Gap, Loss, Observed, O
 from supervisor.evidence.files import FileFold
 from supervisor.evidence.flows import FlowFold
 from supervisor.evidence.histories import Draft, Historian
+from supervisor.evidence.limits import LimitFold
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast, ProcessFold
 from supervisor.evidence.reached import Reached
@@ -122,6 +123,7 @@ def _collect(
         outcome=_look_at_outcome(places, policy, observe),
         executed=cast.executed,
         exec_error=folds.processes.exec_error(cast),
+        limits=folds.limits.finish(processes, line),
     )
 
 
@@ -145,7 +147,7 @@ class _Folds:
 
     def __init__(self) -> None:
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
-        self.flows, self.contacts = FlowFold(), ContactFold()
+        self.flows, self.contacts, self.limits = FlowFold(), ContactFold(), LimitFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
         self._reached: list[Event] = []
@@ -159,7 +161,7 @@ class _Folds:
             ProcessReached: self._reached.append,
             TrialCounted: self._counted.append,
         }
-        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts):
+        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits):
             handlers.update(fold.handlers())
         count = 0
         find = handlers.get

@@ -325,6 +325,26 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LimitMet:
+    """A limit of the trial's resources that it met.
+
+    Attributes:
+        resource: ``pids``, ``memory`` or ``cpu``.
+        limit: processes, bytes or processors.
+        effect: ``refused``, ``killed``, ``reclaimed`` or ``throttled``.
+        times: as the kernel counted.
+        processes: those whose end nothing else explains, where the effect is ``killed``.
+    """
+
+    resource: str
+    limit: float
+    effect: str
+    times: int
+    processes: tuple[ProcessKey, ...]
+    events: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """All of it.
 
@@ -350,6 +370,7 @@ class Facts:
     outcome: Outcome | None = None
     executed: bool | None = True
     exec_error: int | None = None
+    limits: tuple[LimitMet, ...] = ()
 
     @property
     def gaps(self) -> tuple[Gap, ...]:

@@ -17,7 +17,7 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, Protocol, Self
@@ -236,11 +236,22 @@ class Box:
         self.close()
 
 
-def hold(spec: BoxSpec, cgroup: TrialCgroup, *, meanwhile: Callable[[], object] | None = None) -> Box:
+def hold(
+    spec: BoxSpec,
+    cgroup: TrialCgroup,
+    *,
+    joins: Iterable[Path] = (),
+    meanwhile: Callable[[], object] | None = None,
+) -> Box:
     """Build the box and stop in front of CMD's first instruction.
 
-    Call it before threads are started if that can be: the child is forked. ``meanwhile`` is called once it is: the box
-    builds itself on another processor.
+    Call it before threads are started if that can be: the child is forked.
+
+    Args:
+        spec: what is wanted.
+        cgroup: of the trial.
+        joins: files of further cgroups, which the child writes ``0`` into to join them.
+        meanwhile: called once the child is forked: the box builds itself on another processor.
 
     Raises:
         LaunchError: a step failed; nothing of CMD ran, and everything that was built is gone again.
@@ -260,7 +271,7 @@ def hold(spec: BoxSpec, cgroup: TrialCgroup, *, meanwhile: Callable[[], object] 
         parts = Parts(
             cgroup=cgroup.path, bubblewrap=bubblewrap, boxinit=BOXINIT, program=program,
             init_socket=init_side.fileno(), main_socket=main_side.fileno(),
-            report=report_side.fileno(), errors=errors_side.fileno(),
+            report=report_side.fileno(), errors=errors_side.fileno(), joins=tuple(joins),
         )  # fmt: skip
         streams = Streams.take(spec.stdio, spec.ttys)
         on_failure.callback(streams.close)

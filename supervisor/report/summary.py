@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 from supervisor.report.live import count
 from supervisor.report.safe import harmless, trim
-from supervisor.report.words import captured_words, cited, never_executed, outcome_words, stage_words
+from supervisor.report.words import (
+    captured_words,
+    cited,
+    effect_of,
+    limit_of,
+    never_executed,
+    outcome_words,
+    stage_words,
+)
 from supervisor.verdict.completion import Completion
 
 WIDTH = 160
@@ -14,12 +22,15 @@ WIDTH = 160
 
 
 def summary(completion: Completion) -> Iterator[str]:
-    """Give the verdicts, the first reason against each that is not good, what needs care, counts, where to read on."""
+    """Give the verdicts, what speaks against each, what needs care, limits that bit, counts, where to read on."""
     finality, separation, scope = completion.finality, completion.separation, completion.scope
     label = f" ({finality.label})" if finality.label else ""
     yield f"supervise: finality {finality.verdict}{label} · separation {separation.verdict} · scope {scope.verdict}"
     yield from _against(completion)
     yield from (f"supervise: {told}" for told in _care(completion))
+    for met in completion.effects.limits:
+        if met.effect in {"killed", "refused"}:
+            yield f"supervise: {limit_of(met)}: {effect_of(met)}{cited(met.events).text}"
     yield f"supervise: {_counts(completion)}"
     yield f"supervise: final and clean do not mean safe; read on: supervise show {completion.run}"
 

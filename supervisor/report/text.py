@@ -20,7 +20,9 @@ from supervisor.report.words import (
     captured_words,
     cited,
     command_of,
+    effect_of,
     failed_words,
+    limit_of,
     never_executed,
     outcome_words,
     path_of,
@@ -260,6 +262,14 @@ def _refusals(completion: Completion) -> Iterator[Line]:
     )
 
 
+def _limits(completion: Completion) -> Iterator[Line]:
+    yield from _section(
+        "limits that were met",
+        completion.effects.limits,
+        lambda met: line(f"  {limit_of(met)}: {effect_of(met)}", cited(met.events)),
+    )
+
+
 def _processes(completion: Completion) -> Iterator[Line]:
     """Every process that outlived the endpoint, then the others in the order of their start."""
     processes = sorted(completion.effects.processes, key=lambda process: not process.outlived)
@@ -313,6 +323,7 @@ _SECTIONS = (
     _credentials,
     _contacts,
     _refusals,
+    _limits,
     _processes,
     _gaps,
     _assumptions,

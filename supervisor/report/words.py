@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 from msgspec import UnsetType
 
+from policies.amounts import format_size
 from supervisor.evidence.naming import listed
 from supervisor.report.lines import Span, Tone
 from supervisor.report.live import count
 from supervisor.report.safe import harmless, safe, safe_command, shorten
-from supervisor.verdict.completion import Completion, FileSeen, OutcomeState, ProcessSeen, StageSeen
+from supervisor.verdict.completion import Completion, FileSeen, LimitSeen, OutcomeState, ProcessSeen, StageSeen
 
 WIDTH = 100
 """How long a command line or a path may be before its middle is left out."""
@@ -140,6 +141,27 @@ def outcome_words(state: OutcomeState) -> str:
     size = f", {count(state.size_bytes, 'byte')}" if state.size_bytes is not None and state.kind == "file" else ""
     when = "as captured" if state.as_of == "captured" else "at the end"
     return f"{path}: {state.kind}{size}{f', {state.digest}' if state.digest else ''}, {when}"
+
+
+def limit_of(met: LimitSeen) -> str:
+    """Name a limit with its amount: ``memory limit of 512MiB``."""
+    amount = format_size(int(met.limit)) if met.resource == "memory" else f"{met.limit:,g}"
+    return f"{met.resource} limit of {amount}"
+
+
+def effect_of(met: LimitSeen) -> str:
+    """Say what a limit did, and how often: ``3 processes were killed``."""
+    match met.effect:
+        case "killed":
+            return "1 process was killed" if met.times == 1 else f"{met.times:,} processes were killed"
+        case "refused":
+            return f"{count(met.times, 'fork')} refused"
+        case "reclaimed":
+            return f"caches were given up {count(met.times, 'time')}"
+        case "throttled":
+            return f"made to wait in {count(met.times, 'period')}"
+        case _:
+            return f"{safe(met.effect)} {count(met.times, 'time')}"
 
 
 def _words(words: tuple[str, ...] | UnsetType, raw: tuple[str, ...] | UnsetType) -> list[str | bytes]:
