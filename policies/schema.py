@@ -9,6 +9,9 @@ from policies.durations import DURATION_PATTERN, PERIOD_PATTERN
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
 from policies.types import Policy
 
+_NO_PARENT = r"^(?!(.*/)?\.\.(/|$))"
+"""No component is ``..``: what `policies.parse.check_path` says."""
+
 
 def json_schema() -> dict[str, Any]:
     """Give the schema (JSON Schema 2020-12) of a policy file."""
@@ -43,7 +46,8 @@ def _key(key: Key, defaults: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shape(key: Key) -> dict[str, Any]:
-    text = {"type": "string", "minLength": 1, **({"pattern": f"^({key.pattern})$"} if key.pattern else {})}
+    pattern = f"^({key.pattern})$" if key.pattern else _NO_PARENT if key.is_path else None
+    text = {"type": "string", "minLength": 1, **({"pattern": pattern} if pattern else {})}
     match key.shape:
         case Shape.TEXT:
             return text
