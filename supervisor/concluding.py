@@ -31,6 +31,7 @@ from supervisor.verdict.judge import judge
 
 _NOTHING_STAGED = "none"
 APPLIED = "applied"
+_NAMED = 5
 
 
 def conclude(trial: Trial, stage: Stage) -> Outcome:
@@ -76,16 +77,17 @@ def _commit(trial: Trial, stage: Stage, facts: Facts) -> Facts:
 
 
 def apply_stage(stage: Stage, write: tuple[str, ...] | None) -> tuple[str, int, str | None]:
-    """Commit a stage; gives state, entries and what went wrong. Only what may be written is applied."""
+    """Commit a stage; gives state, changes and what went wrong. Only what may be written is applied."""
     globs = None if write is None else compile_globs(write, workspace=stage.workspace)
     try:
         result = stage.commit(lambda path: globs is None or globs.match(path))
     except (SuperviseError, OSError) as err:
         return "failed", 0, str(err)
     if result.conflicts:
-        paths = ", ".join(os.fsdecode(left.path) for left in result.conflicts[:5])
-        return "failed", result.entries, f"changed on the host meanwhile: {paths}"
-    return APPLIED, result.entries, None
+        paths = ", ".join(os.fsdecode(left.path) for left in result.conflicts[:_NAMED])
+        more = f" and {len(result.conflicts) - _NAMED} more" if len(result.conflicts) > _NAMED else ""
+        return "failed", result.changes, f"changed on the host meanwhile: {paths}{more}"
+    return APPLIED, result.changes, None
 
 
 def _is_final(trial: Trial, facts: Facts) -> bool:

@@ -398,7 +398,10 @@ class TrialEmptied(Event, frozen=True, kw_only=True):
 
 
 class StageCommitted(Event, frozen=True, kw_only=True):
-    """Staged writes were applied to the host (or left: ``state`` is ``applied``, ``kept`` or ``failed``)."""
+    """Staged writes were applied to the host (or left: ``state`` is ``applied``, ``kept`` or ``failed``).
+
+    ``entries`` is how many paths show something else on the host since, as people count.
+    """
 
     state: str
     entries: int

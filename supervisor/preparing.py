@@ -27,7 +27,8 @@ from supervisor.launch.state import Home, RunDir, make_run_id
 from supervisor.launch.terminal import Terminal, find_ttys
 from supervisor.launch.view import ViewSpec
 from supervisor.manifest import Started, describe_run
-from supervisor.request import RunRequest
+from supervisor.request import RunRequest, check_request
+from supervisor.streams import is_open
 from supervisor.version import VERSION
 
 _TOKEN_BYTES = 4
@@ -66,8 +67,10 @@ def prepare(request: RunRequest) -> Prepared:
         UsageError: the workspace or the user does not exist.
         MachineError: the state directory cannot be used.
     """
+    check_request(request)
     home = request.home or Home.open(request.environ, uid=os.geteuid())
-    workspace = _workspace(request)
+    named = _workspace(request)
+    workspace = named.resolve()
     user = find_user(request.user, request.environ)
     environ, dropped = filter_environ(_environ_of(user, request.environ), request.policy)
     run = home.create(make_run_id(clock.now_s(), secrets.token_bytes(_TOKEN_BYTES)), owner=Owner.current())
@@ -83,7 +86,7 @@ def prepare(request: RunRequest) -> Prepared:
     )
     manifest = run.write_manifest(describe_run(request, started))
     canary = Canary(log=os.fsencode(run.log / "canary"), marker=b"/.supervise-canary-" + run.id.encode())
-    stdio = _stdio(to_stderr=request.json)
+    stdio = _stdio(request.closed, to_stderr=request.json)
     terminal = Terminal.find(stdio)
     rows, columns = terminal.size if terminal else (24, 80)
     cache = home.path / "cache"
@@ -92,7 +95,7 @@ def prepare(request: RunRequest) -> Prepared:
         argv=request.argv,
         environ=tuple((os.fsencode(name), os.fsencode(value)) for name, value in environ.items()),
         cwd=os.fsencode(_cwd(request, workspace)),
-        view=_view(request, home, run, workspace, user, environ),
+        view=_view(request, home, run, named, user, environ),
         log_canary=canary.log,
         marker_canary=canary.marker,
         uid=user.uid,
@@ -122,7 +125,7 @@ def _workspace(request: RunRequest) -> Path:
     asked = request.cwd / (request.policy.files.workspace or ".")
     if not asked.is_dir():
         raise UsageError("expected a directory", place=str(asked), hint="name another one with --workspace")
-    return asked.resolve()
+    return asked  # by the caller's name for it: the view keeps symlinks that lead to it
 
 
 def _cwd(request: RunRequest, workspace: Path) -> Path:
@@ -137,7 +140,7 @@ def _view(
     masks = masked_paths(
         environ.get("HOME"),
         _existing,
-        workspace=str(workspace),
+        workspace=str(workspace.resolve()),
         mask=request.policy.credentials.mask,
     )
     return ViewSpec(
@@ -157,18 +160,10 @@ def _existing(pattern: str) -> list[str]:
     return glob.glob(pattern, recursive=True, include_hidden=True)  # noqa: PTH207 - Path.glob takes no absolute one
 
 
-def _stdio(*, to_stderr: bool) -> tuple[int | None, int | None, int | None]:
+def _stdio(closed: frozenset[int], *, to_stderr: bool) -> tuple[int | None, int | None, int | None]:
     """Our descriptors for CMD's 0, 1 and 2; one that we were started without stays closed."""
-    first, second, third = (fd if _is_open(fd) else None for fd in range(3))
+    first, second, third = (fd if fd not in closed and is_open(fd) else None for fd in range(3))
     return first, third if to_stderr else second, third
-
-
-def _is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True
 
 
 # -- who -------------------------------------------------------------------------------------------------------------

@@ -180,6 +180,12 @@ class Stage:
                     journal.advance(Phase.DONE)
         return _result(plan, journal, resumed=resumed)
 
+    @property
+    def committed(self) -> bool:
+        """Whether a commit was carried out, so that another one has nothing to do."""
+        journal = Journal(self.run.stage, durable=False)
+        return journal.exists and journal.phase() is Phase.DONE
+
     def discard(self) -> None:
         """Remove what is staged, and what was written outside the workspace.
 
@@ -261,7 +267,7 @@ class Stage:
 
 def _result(plan: Plan, journal: Journal, *, resumed: bool) -> CommitResult:
     left = dict.fromkeys((*plan.left, *journal.left()))
-    return CommitResult(entries=plan.entries, left=tuple(left), resumed=resumed)
+    return CommitResult(entries=plan.entries, changes=plan.changes, left=tuple(left), resumed=resumed)
 
 
 def _touched(view: Merged) -> Iterator[bytes]:

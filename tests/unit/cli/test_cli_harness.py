@@ -35,7 +35,7 @@ def test_a_command_is_a_list_of_words(command: str) -> None:
 
 def test_an_unknown_keyword_is_refused() -> None:
     """As an unknown option is."""
-    with pytest.raises(UsageError, match="colour: unknown option"):
+    with pytest.raises(UsageError, match="colour: unknown keyword"):
         make_request(["true"], Policy(), {"colour": 1})
 
 

@@ -76,21 +76,21 @@ def test_a_sealed_run_is_listed_shown_and_verified(home: Home, capfd: pytest.Cap
 
 
 def test_a_run_whose_supervisor_died_is_unsealed_and_never_final(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
-    """It is listed as such, nothing of it is resolved in text or JSON, it does not verify; its events are there."""
+    """It is listed as such, nothing of it is resolved in text or JSON, `show` exits as `verify` does; events are there."""
     run = make_run(home, sealed=False)
     run.completion.write_text(json.dumps(GOOD))
     main(["ls"])
     assert "unsealed" in capfd.readouterr().out
-    assert main(["show", "last"]) == 0
+    assert main(["show", "last"]) == 1
     assert "final\n" not in capfd.readouterr().out
-    assert main(["show", "last", "--format", "json"]) == 0
+    assert main(["show", "last", "--format", "json"]) == 1
     shown = json.loads(capfd.readouterr().out)
     assert {shown[name]["verdict"] for name in ("finality", "separation", "scope")} == {"unresolved"}
     assert main(["verify", "last"]) == 1
     run.completion.unlink()
-    assert main(["show", "last"]) == 0
+    assert main(["show", "last"]) == 1
     assert capfd.readouterr().out.count("unresolved") == 3
-    assert main(["show", "last", "--format", "json"]) == 125
+    assert main(["show", "last", "--format", "json"]) == 1
     assert capfd.readouterr().out == ""
     assert main(["events", "last"]) == 0
     assert len(capfd.readouterr().out.splitlines()) == 3
@@ -100,11 +100,11 @@ def test_an_altered_verdict_is_shown_as_unverified_and_fails(home: Home, capfd: 
     """Whoever reads only the first line reads that it does not hold."""
     run = make_run(home)
     run.completion.write_bytes(run.completion.read_bytes().replace(b'"clean"', b'"dirty"'))
-    assert main(["show", "last"]) == 125
+    assert main(["show", "last"]) == 1
     told = capfd.readouterr()
     assert told.out.startswith("unverified  ")
     assert "does not verify" in told.err
-    assert main(["show", "last", "--format", "json"]) == 125
+    assert main(["show", "last", "--format", "json"]) == 1
     assert capfd.readouterr().out == ""
     assert main(["verify", "last"]) == 1
 
