@@ -35,7 +35,7 @@ def _paths(policy: Policy) -> Iterator[tuple[str, str]]:
 
 def _doubt(text: str) -> str | None:
     if found := sorted(_OTHER_GLOBS.intersection(text)):
-        return f"{' and '.join(found)} stand for themselves: there are only *, ** and ?"
+        return f"{found[0]} stands for itself: the wildcards are *, ** and ?"
     if text.startswith("~"):
         return "~ stands for itself: paths begin at the workspace, or with / at the root"
     if text.startswith("!"):

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from supervisor.arguments import Parsed, parse_arguments
@@ -47,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a name must not stop a report
     try:
         code = _dispatch(sys.argv[1:] if argv is None else argv, closed)
-        code = _flushed(code)
+        with _writing():
+            sys.stdout.flush()
     except SuperviseError as err:
         _complain(err)
         return FAILED
@@ -69,7 +71,7 @@ def _dispatch(words: Sequence[str], closed: frozenset[int]) -> int:
         message = "expected an open one to print on, got a closed one"
         raise UsageError(message, place="standard output")
     if parsed.help is not None:
-        print(parsed.help, end="")
+        _print(parsed.help, end="")
         return 0
     return _version() if parsed.command == "run" else _COMMANDS[parsed.command](parsed)
 
@@ -96,19 +98,6 @@ def _warn(sentences: Iterable[str]) -> None:
     from supervisor.report.safe import harmless  # noqa: PLC0415
 
     _tell(f"supervise: {harmless(sentence)}" for sentence in sentences)
-
-
-def _flushed(code: int) -> int:
-    """Write out what is still held back: a full disk is told, and is no success."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as err:
-        _let_nothing_be_flushed()
-        message = f"cannot be written: {err.strerror}"
-        raise MachineError(message, place="standard output") from err
-    return code
 
 
 def _let_nothing_be_flushed() -> None:
@@ -170,7 +159,7 @@ def _dry_run(request: RunRequest) -> int:
         message = "expected an open one to print the plan on, got a closed one"
         raise UsageError(message, place="standard output")
     _warn(unseen(request))
-    print(plan_as_json(request) if request.json else plan_as_text(request))
+    _print(plan_as_json(request) if request.json else plan_as_text(request))
     return 0
 
 
@@ -178,9 +167,9 @@ def _version() -> int:
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
 
     try:
-        print(f"supervise {version('supervise-eval')}")
+        _print(f"supervise {version('supervise-eval')}")
     except PackageNotFoundError:
-        print("supervise (not installed: run from its source)")
+        _print("supervise (not installed: run from its source)")
     return 0
 
 
@@ -293,7 +282,7 @@ def _verify_one(home: Home, reference: str) -> int:
     except LogError as err:
         _tell([f"{safe(run.id)}: {'bad' if err.exit_code == 1 else 'unreadable'}: {safe(str(err))}"])
         return err.exit_code
-    print(f"{run.id}: good: {verified.frames} frames, {verified.events} events, root {verified.root}")
+    _print(f"{run.id}: good: {verified.frames} frames, {verified.events} events, root {verified.root}")
     return 0
 
 
@@ -304,9 +293,9 @@ def _diff(parsed: Parsed) -> int:
     files = added = removed = 0
     for diff in diff_staged(_home().find(parsed.options.run)):
         files, added, removed = files + 1, added + diff.added, removed + diff.removed
-        print(stat_line(diff) if parsed.options.stat else "\n".join(diff_lines(diff)))
+        _print(stat_line(diff) if parsed.options.stat else "\n".join(diff_lines(diff)))
     if parsed.options.stat or not files:
-        print(total_line(files, added, removed))
+        _print(total_line(files, added, removed))
     return 0
 
 
@@ -334,9 +323,9 @@ def _doctor(parsed: Parsed) -> int:
     if parsed.options.json:
         import json  # noqa: PLC0415
 
-        print(json.dumps(to_json(examination), indent=1))
+        _print(json.dumps(to_json(examination), indent=1))
     else:
-        print(render_text(examination, colour=_coloured()), end="")
+        _print(render_text(examination, colour=_coloured()), end="")
     return examination.exit_code
 
 
@@ -356,7 +345,7 @@ def _policy_schema() -> int:
 
     from policies.schema import json_schema  # noqa: PLC0415
 
-    print(json.dumps(json_schema(), indent=1))
+    _print(json.dumps(json_schema(), indent=1))
     return 0
 
 
@@ -367,7 +356,7 @@ def _policy_check(name: str) -> int:
 
     policy = load_policy(name)
     _warn(f"{name}: {doubt}" for doubt in doubts(policy))
-    print(f"{name}: good: policy {policy.name}, {policy_digest(policy)}")
+    _print(f"{name}: good: policy {policy.name}, {policy_digest(policy)}")
     return 0
 
 
@@ -376,7 +365,7 @@ def _policy_show(name: str) -> int:
     from policies.parse import load_policy  # noqa: PLC0415
 
     policy = load_policy(name)
-    print(f"# {policy_digest(policy)}\n{render_whole(policy)}", end="")
+    _print(f"# {policy_digest(policy)}\n{render_whole(policy)}", end="")
     return 0
 
 
@@ -392,18 +381,40 @@ def _print_lines(lines: Iterable[Line]) -> None:
     from supervisor.report.lines import plain  # noqa: PLC0415
 
     if not _coloured():
-        print(plain(lines), end="")
+        _print(plain(lines), end="")
         return
     from supervisor.report.colour import print_coloured  # noqa: PLC0415
 
-    print_coloured(lines, sys.stdout)
+    with _writing():
+        print_coloured(lines, sys.stdout)
+
+
+def _print(text: str, end: str = "\n") -> None:
+    with _writing():
+        print(text, end=end)
 
 
 def _write_bytes(chunks: Iterable[bytes]) -> None:
-    sys.stdout.flush()
+    with _writing():
+        sys.stdout.flush()
     for chunk in chunks:
-        sys.stdout.buffer.write(chunk)
-    sys.stdout.buffer.flush()
+        with _writing():
+            sys.stdout.buffer.write(chunk)
+    with _writing():
+        sys.stdout.buffer.flush()
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """Tell a full disk as what it is; that a reader has gone is told by no word."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as err:
+        _let_nothing_be_flushed()
+        message = f"cannot be written: {err.strerror}"
+        raise MachineError(message, place="standard output") from err
 
 
 _COMMANDS: dict[str, Callable[[Parsed], int]] = {

@@ -46,12 +46,13 @@ def commit_staged(run: RunDir) -> str:
             return f"{run.id}: {_already(run)}: nothing is left to do"
         _require_stage(run, stage)
         state, changes, error = apply_stage(stage, manifest.policy.files.write)
+        if stage.committed and changes and not before:
+            _record(run, "committed")
     if state != APPLIED:
-        done = f"all but this was applied before, {count(changes, 'change')}" if before else "the stage was not applied"
+        done = f"{count(changes, 'change')} applied{' before' if before else ''}, the rest not"
         raise UsageError(f"{done}: {error}", place=run.id, hint=_by_hand(run))
     if before:
         return f"{run.id}: {_already(run)}: nothing is left to do"
-    _record(run, "committed")
     return f"{run.id}: {count(changes, 'change')} applied to {where}"
 
 

@@ -64,7 +64,7 @@ def _program(command: str, sees: _Sight, search: str) -> Iterator[str]:
         inside = next((path for path in found if sees.shows(path)), None)
         yield f"{found[0]}: {_why(found[0])}; {command} is {inside or 'not found'} there"
     elif (interpreter := _interpreter(found[0])) is not None and sees.loses(interpreter):
-        yield f"{interpreter}, which runs {found[0]}: {_why(interpreter)}; it cannot run there"
+        yield f"{interpreter}, which runs {os.path.normpath(found[0])}: {_why(interpreter)}; it cannot run there"
 
 
 def _why(path: str) -> str:

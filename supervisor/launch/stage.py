@@ -266,8 +266,10 @@ class Stage:
 
 
 def _result(plan: Plan, journal: Journal, *, resumed: bool) -> CommitResult:
-    left = dict.fromkeys((*plan.left, *journal.left()))
-    return CommitResult(entries=plan.entries, changes=plan.changes, left=tuple(left), resumed=resumed)
+    refused = journal.left()
+    left = dict.fromkeys((*plan.left, *refused))
+    changes = max(0, plan.changes - len({entry.path for entry in refused}))
+    return CommitResult(entries=plan.entries, changes=changes, left=tuple(left), resumed=resumed)
 
 
 def _touched(view: Merged) -> Iterator[bytes]:
