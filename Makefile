@@ -54,7 +54,7 @@ lint: setup ## ruff, every rule
 
 types: setup ## mypy, strict
 	$(BIN)/mypy
-	cd scripts && MYPYPATH=.. ../$(BIN)/mypy --config-file= --strict *.py
+	$(BIN)/mypy scripts/*.py
 
 bench: setup ## the figures of the README: overhead and start-up, against bare, bwrap and strace
 	$(BIN)/python scripts/bench_start.py

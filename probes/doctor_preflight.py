@@ -33,6 +33,9 @@ NEEDED_CAPABILITIES = {
 }
 """By their bit in the capability set (linux/capability.h)."""
 
+INITIAL_PID_NAMESPACE = 0xEFFFFFFC
+"""The inode number of the machine's own pid namespace (PROC_PID_INIT_INO, include/linux/proc_ns.h)."""
+
 HINT_ROOT = "run it as root: sudo supervise ... (the command itself runs as you)"
 HINT_BTF = "boot a kernel of version 5.17 or newer built with CONFIG_DEBUG_INFO_BTF=y; Debian's and Ubuntu's are"
 HINT_BWRAP = "as root: apt-get install bubblewrap"
@@ -82,6 +85,9 @@ def _lacking() -> Iterator[tuple[str, str]]:
         return
     if missing := missing_capabilities():
         yield f"capabilities of root ({', '.join(missing)})", "start the container or service with them"
+    if Path("/proc/self/ns/pid").stat().st_ino != INITIAL_PID_NAMESPACE:
+        # The kernel witness names processes as the machine does, and we would look for them under other numbers.
+        yield "the machine's own pid namespace", "run it outside the container, or in one started with --pid=host"
     if not BTF.exists():
         yield "kernel type information (BTF)", HINT_BTF
     if not has_program("bwrap"):
