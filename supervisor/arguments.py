@@ -24,7 +24,7 @@ EXIT_CODES = """\
 exit codes:
   the child's; 128+n when it died of signal n; 124 when our time-out ended it; 125 when we failed;
   126 when CMD cannot run, 127 when it was not found; 120 when a --require was not met and the child exited 0
-  verify: 0 good, 1 bad, 125 unreadable
+  verify, show: 0 good, 1 bad, 125 unreadable
 """
 
 
@@ -237,7 +237,7 @@ def _files_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="GLOB",
         action="append",
         default=[],
-        help="what may be written (repeatable; default: the workspace)",
+        help="what may be written beside /tmp (repeatable; default: the workspace)",
     )
     group.add_argument(
         "--env",

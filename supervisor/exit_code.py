@@ -23,19 +23,10 @@ def exit_code(completion: Completion, require: frozenset[Requirement] = frozense
     return UNMET if code == 0 and unmet_requirements(completion, frozenset(require)) else code
 
 
-def was_executed(completion: Completion) -> bool:
-    """Tell whether CMD ever began: an exit code of 126 or 127 is then its own, else it stands for a failed exec.
-
-    CMD's process is the one without a parent; until its first exec it is our init, whose argv the kernel never told.
-    """
-    roots = [process for process in completion.effects.processes if process.parent is None]
-    return any(process.argv or process.argv_b64 for process in roots)
-
-
 def child_code(completion: Completion) -> int:
     """Give the child's code, 124 when a limit of ours ended it, 125 when nobody witnessed how it ended."""
     endpoint = completion.endpoint
-    if endpoint.reason in {"timeout", "budget"}:
+    if endpoint.reason == "timeout":
         return TIMED_OUT
     if endpoint.signal is not None:
         return SIGNAL_BASE + endpoint.signal

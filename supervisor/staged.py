@@ -45,15 +45,17 @@ def commit_staged(run: RunDir) -> str:
         if before and not stage.upper.is_dir():
             return f"{run.id}: {_already(run)}: nothing is left to do"
         _require_stage(run, stage)
-        state, changes, error = apply_stage(stage, manifest.policy.files.write)
-        if stage.committed and changes and not before:
+        applied = apply_stage(stage, manifest.policy.files.write)
+        if stage.committed and applied.entries and not before:
             _record(run, "committed")
-    if state != APPLIED:
-        done = f"{count(changes, 'change')} applied{' before' if before else ''}, the rest not"
-        raise UsageError(f"{done}: {error}", place=run.id, hint=_by_hand(run))
+    changes = count(applied.entries, "change")
+    if applied.state != APPLIED:
+        done = f"{changes} applied{' before' if before else ''}, the rest not"
+        raise UsageError(f"{done}: {applied.error}", place=run.id, hint=_by_hand(run))
     if before:
         return f"{run.id}: {_already(run)}: nothing is left to do"
-    return f"{run.id}: {count(changes, 'change')} applied to {where}"
+    left = f", {count(len(applied.left_out), 'path')} not allowed and left out" if applied.left_out else ""
+    return f"{run.id}: {changes} applied to {where}{left}"
 
 
 def discard_staged(run: RunDir) -> str:

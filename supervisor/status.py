@@ -40,16 +40,15 @@ def send_done(descriptor: int | None, completion: Completion, code: int) -> None
 
 
 def done_record(completion: Completion, code: int) -> dict[str, object]:
-    """Give the last record: our exit code, how CMD ended, and whether it ever began."""
-    from supervisor.exit_code import was_executed  # noqa: PLC0415
-
+    """Give the last record: our exit code, how CMD ended, and whether it ever began (None: nobody knows)."""
     endpoint = completion.endpoint
     return {
         "phase": "done",
         "run": completion.run,
         "exit_code": code,
         "endpoint": {"reason": endpoint.reason, "exit_code": endpoint.exit_code, "signal": endpoint.signal},
-        "executed": was_executed(completion),
+        "executed": endpoint.executed,
+        "exec_error": endpoint.exec_error,
     }
 
 

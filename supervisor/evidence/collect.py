@@ -11,10 +11,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from policies.types import Policy
-from supervisor.events import Event, EventsLost, MembershipLeft, ProcessKey
+from supervisor.events import (
+    Event,
+    EventsLost,
+    MembershipLeft,
+    ProcessKey,
+    ProcessReached,
+    TrialCounted,
+)
 from supervisor.evidence.contacts import ContactFold
-from supervisor.evidence.coverage import cover, find_gaps
-from supervisor.evidence.facts import Facts, FileHistory, Gap, Loss, Observed, Process, Timeline
+from supervisor.evidence.coverage import Noted, cover, find_gaps
+from supervisor.evidence.facts import Facts, FileHistory, Gap, Loss, Observed, Outcome, Process, Timeline
 from supervisor.evidence.files import FileFold
 from supervisor.evidence.flows import FlowFold
 from supervisor.evidence.histories import Draft, Historian
@@ -26,6 +33,7 @@ from supervisor.evidence.reconcile import (
     Found,
     check_changed,
     check_history,
+    doubt_gap,
     overflow_gap,
     without_symlinks,
 )
@@ -33,6 +41,7 @@ from supervisor.evidence.timeline import TimelineFold
 from supervisor.evidence.tree import Tree
 
 _FOR_EVER = 1 << 62
+_ONLY_READS = frozenset({"process_vm_readv"})
 
 Observe = Callable[[Sequence[bytes]], Mapping[bytes, Observed]]
 
@@ -79,21 +88,16 @@ def _collect(
 ) -> Facts:
     folds = _Folds()
     count = folds.read(events)
-    held, released_ns = folds.timeline.held(), folds.timeline.released_ns()
-    cast = folds.processes.cast(held, released_ns)
+    held, released_ns, losses = folds.timeline.held(), folds.timeline.released_ns(), folds.losses()
+    cast = folds.processes.cast(held, released_ns, execs_lost=any(loss.hook == "exec" for loss in losses))
     line = folds.timeline.finish(folds.processes.exited_ns(cast.main))
     seen = {key for key in folds.files.processes if key is not None}
-    processes = folds.processes.finish(cast, line.endpoint_ns, seen)
-    contacts, losses = folds.contacts.contacts(cast), folds.losses()
-    files, file_gaps = _collect_files(folds.files, cast, Places(policy, workspace), line, processes, observe, changed)
+    processes = folds.processes.finish(cast, line.endpoint_ns, seen, _listed(line))
+    contacts, noted = folds.contacts.contacts(cast), folds.noted(cast)
+    places = Places(policy, workspace)
+    files, file_gaps = _collect_files(folds.files, cast, places, (line, processes, noted.reached_ns), observe, changed)
     gaps = find_gaps(
-        line=line,
-        processes=processes,
-        cast=cast,
-        losses=losses,
-        departures=folds.departures(),
-        contacts=contacts,
-        policy=policy,
+        line=line, processes=processes, cast=cast, losses=losses, noted=noted, contacts=contacts, policy=policy
     )
     return Facts(
         main=cast.main,
@@ -107,7 +111,25 @@ def _collect(
         lost=sum(loss.count for loss in losses),
         losses=losses,
         refusals=folds.contacts.refusals(cast),
+        outcome=_look_at_outcome(places, policy, observe),
+        executed=cast.executed,
+        exec_error=folds.processes.exec_error(cast),
     )
+
+
+def _listed(line: Timeline) -> tuple[ProcessKey, ...]:
+    """Give the processes that the cgroup itself named at the boundaries: an account beside that of fork events."""
+    return (*line.alive_at_endpoint, *line.alive_at_settled, *line.killed)
+
+
+def _look_at_outcome(places: Places, policy: Policy, observe: Observe) -> Outcome | None:
+    """Look at the path that the claim names, if it names one, whether or not anything happened to it."""
+    path = places.outcome(policy.claim)
+    if path is None:
+        return None
+    place = places.locate(path)
+    observed = observe([path]).get(path) if place.observable else None
+    return Outcome(path=place.shown, observed=observed)
 
 
 class _Folds:
@@ -118,12 +140,16 @@ class _Folds:
         self.flows, self.contacts = FlowFold(), ContactFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
+        self._reached: list[Event] = []
+        self._counted: list[Event] = []
 
     def read(self, events: Iterable[Event]) -> int:
         """Give every event to the fold that wants it; count them all."""
         handlers: dict[type[Event], Callable[[Event], object]] = {
             EventsLost: self._lost.append,
             MembershipLeft: self._left.append,
+            ProcessReached: self._reached.append,
+            TrialCounted: self._counted.append,
         }
         for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts):
             handlers.update(fold.handlers())
@@ -144,44 +170,67 @@ class _Folds:
             if isinstance(e, EventsLost)
         )
 
-    def departures(self) -> tuple[MembershipLeft, ...]:
-        """Give the moves out of the trial."""
-        return tuple(e for e in sorted(self._left, key=lambda event: event.n) if isinstance(e, MembershipLeft))
+    def noted(self, cast: Cast) -> Noted:
+        """Give what bears on the worth of all the other events."""
+        left = [e for e in self._left if isinstance(e, MembershipLeft) and not cast.ignores(e.process, e.time_ns)]
+        reached = [
+            e.time_ns
+            for e in self._reached
+            if isinstance(e, ProcessReached) and e.error is None and e.how not in _ONLY_READS
+        ]
+        return Noted(
+            departures=tuple(sorted(left, key=lambda event: event.n)),
+            reached_ns=min(reached, default=None),
+            counted=next((e for e in self._counted if isinstance(e, TrialCounted)), None),
+            cut=self.files.cut_events(cast),
+        )
 
 
 def _collect_files(
     fold: FileFold,
     cast: Cast,
     places: Places,
-    line: Timeline,
-    processes: tuple[Process, ...],
+    trial: tuple[Timeline, tuple[Process, ...], int | None],
     observe: Observe,
     changed: Callable[[], Iterable[bytes]],
 ) -> tuple[tuple[FileHistory, ...], tuple[Gap, ...]]:
     """Write every history and check it against the disk, a batch at a time; then what changed without a history."""
+    line, processes, reached_ns = trial
     tree = Tree(fold, cast)
-    historian = Historian(fold, tree, line, _Lives(processes, line).last_exit_ns)
+    fold.forget_index()
+    historian = Historian(
+        fold,
+        tree,
+        line,
+        _Lives(processes, line).last_exit_ns,
+        shown=lambda path: places.locate(path).shown,
+        reached_ns=reached_ns,
+    )
     explained = Explained(tree.boxed_paths())
     histories: list[FileHistory] = []
     found: list[Found] = []
+    doubted: list[tuple[bytes, tuple[int, ...]]] = []
     for path, draft in _write_histories(fold, tree, places, historian, observe):
         histories.append(draft.history)
         explained.add(path, draft)
         gap = check_history(draft)
         found += [(path, gap)] if gap else []
+        if draft.unconfirmed and places.restricts(draft.history):
+            doubted.append((draft.history.path, draft.history.events))
     found += check_changed(changed(), explained, tree, places, observe)
-    gaps = (*without_symlinks(found, explained, places, observe), *overflow_gap(tree))
+    gaps = (*without_symlinks(found, explained, places, observe), *doubt_gap(doubted), *overflow_gap(tree))
     return tuple(histories), gaps
 
 
 def _write_histories(
     fold: FileFold, tree: Tree, places: Places, historian: Historian, observe: Observe
 ) -> Iterator[tuple[bytes, Draft]]:
-    known = sorted(tree.by_path, key=fold.paths.__getitem__)
-    ids = [path for path in known if path in tree.present or not fold.nameless(path)]
+    known = sorted(tree.known(), key=fold.paths.__getitem__)
+    ids = [path for path in known if not fold.nameless(path) or tree.present(path) is not None]
     for start in range(0, len(ids), BATCH):
         batch = [(path, fold.paths[path], places.locate(fold.paths[path])) for path in ids[start : start + BATCH]]
-        origins = {path: fold.paths[tree.origin[path]] for path, _, _ in batch if tree.origin.get(path, -1) >= 0}
+        came_from = ((path, tree.origin(path)) for path, _, _ in batch)
+        origins = {path: fold.paths[origin] for path, origin in came_from if origin is not None and origin >= 0}
         seen = {name for _, name, place in batch if place.observable}
         states = observe(sorted(seen.union(origins.values()))) if seen or origins else {}
         for path, name, place in batch:
@@ -189,7 +238,6 @@ def _write_histories(
             draft = historian.write(path, place, observed, states.get(origins.get(path, b"")))
             if draft is not None:
                 yield name, draft
-            del tree.by_path[path]
 
 
 class _Lives:

@@ -6,11 +6,19 @@ is open from here; one open route, or a gap on one, is ``unresolved``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from supervisor.evidence.facts import Facts
+from supervisor.evidence.facts import Facts, Route
 from supervisor.verdict.completion import OpenEffect, OpenRoute, Reason, Separation
 from supervisor.verdict.situation import Situation
+
+_TO_CLOSE: Mapping[str, str] = {
+    Route.FILE: (
+        "this is about counting this run beside others, not about its own label: a later run in this workspace can meet"
+        " them. A run whose writes stay staged (`--commit never`) is separate on this route"
+    ),
+}
+"""What would close an open route."""
 
 
 def judge_separation(situation: Situation, effects: tuple[OpenEffect, ...]) -> Separation:
@@ -37,7 +45,9 @@ def _reaches_runs(effect: OpenEffect, situation: Situation) -> bool:
 
 def _open(routes: tuple[OpenRoute, ...]) -> Iterator[Reason]:
     for route in routes:
-        yield Reason(rule="open-route", text=f"{route.route}: {route.text}", events=route.events)
+        advice = _TO_CLOSE.get(route.route)
+        text = f"{route.route}: {route.text}" + (f"; {advice}" if advice else "")
+        yield Reason(rule="open-route", text=text, events=route.events)
 
 
 def _gaps(situation: Situation) -> Iterator[Reason]:

@@ -32,6 +32,7 @@ def test_a_command_that_was_not_found_is_told_from_one_that_ends_so(lab: Lab) ->
     begun = last_status(lab, "--", "sh", "-c", "exit 127")
     assert [record["exit_code"] for record in (never, begun)] == [127, 127]
     assert [record["executed"] for record in (never, begun)] == [False, True]
+    assert [record["exec_error"] for record in (never, begun)] == ["ENOENT", None]
 
 
 def test_our_limit_is_told_from_a_command_that_ends_like_it(lab: Lab) -> None:

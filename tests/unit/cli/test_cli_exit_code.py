@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from completions import completion, process
-from supervisor.exit_code import exit_code, was_executed
+from completions import completion
+from supervisor.exit_code import exit_code
 from supervisor.request import Requirement
 
 ALL = frozenset(Requirement)
@@ -23,7 +23,6 @@ BAD = {"finality": {"verdict": "unresolved"}, "scope": {"verdict": "violated"}}
         ({"reason": "signal", "exit_code": None, "signal": 11}, 139),
         ({"reason": "timeout", "exit_code": None, "signal": 15}, 124),
         ({"reason": "timeout", "exit_code": 0}, 124),
-        ({"reason": "budget", "exit_code": 0}, 124),
         ({"reason": "stopped", "exit_code": None, "signal": 2}, 130),
         ({"reason": "exit", "exit_code": None}, 125),
     ],
@@ -38,11 +37,3 @@ def test_a_requirement_changes_only_a_zero() -> None:
     assert exit_code(completion(**BAD), ALL) == 120
     assert exit_code(completion(**BAD, endpoint={"exit_code": 3}), ALL) == 3
     assert exit_code(completion(), ALL) == 0
-
-
-def test_a_command_that_was_never_executed_is_told_from_one_that_ends_like_it() -> None:
-    """Both end with 127: only of the second did the kernel tell an exec."""
-    never = process(412, argv=[], exe="/proc/self/fd/9")
-    assert not was_executed(completion(effects={"processes": [never]}))
-    assert not was_executed(completion(effects={"processes": [never, process(9, parent="412@412000")]}))
-    assert was_executed(completion(effects={"processes": [process(412)]}))

@@ -14,7 +14,7 @@ from types import ModuleType
 
 import pytest
 
-from completions import completion, process
+from completions import completion
 from supervisor.cli import main
 from supervisor.errors import LaunchError
 from supervisor.request import Outcome, Phase, Progress, RunRequest
@@ -47,8 +47,7 @@ class Machinery:
 @pytest.fixture
 def machinery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machinery:
     """Put the stand-in where the command finds it, in an empty working directory."""
-    argument = completion(effects={"processes": [process(412)]})
-    stand_in, module = Machinery(tmp_path, argument), ModuleType("supervisor.run")
+    stand_in, module = Machinery(tmp_path, completion()), ModuleType("supervisor.run")
     module.run = stand_in.run  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "supervisor.run", module)
     monkeypatch.chdir(tmp_path)
@@ -101,6 +100,7 @@ def test_status_lines_are_json_objects(machinery: Machinery) -> None:
         "exit_code": 0,
         "endpoint": {"reason": "exit", "exit_code": 0, "signal": None},
         "executed": True,
+        "exec_error": None,
     }
     assert machinery.requests[0].status_fd == writer
 

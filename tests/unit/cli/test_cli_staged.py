@@ -50,7 +50,7 @@ def test_commit_applies_what_the_policy_allows(run: RunDir, workspace: Path, cap
     assert main(["commit", run.id]) == 0
     told = capfd.readouterr()
     assert told.out == ""
-    assert told.err == f"supervise: {run.id}: 2 changes applied to {workspace}\n"
+    assert told.err == f"supervise: {run.id}: 2 changes applied to {workspace}, 1 path not allowed and left out\n"
     assert sorted(path.name for path in workspace.iterdir()) == ["a", "notes"]
     assert (workspace / "notes/n").read_text() == "new"
     assert main(["commit", run.id]) == 0
