@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from os import PathLike
+    from pathlib import Path
 
     from policies.types import Policy
     from supervisor.verdict.completion import Completion
@@ -21,8 +21,8 @@ __all__ = ["Completion", "read", "run"]
 
 
 def run(
-    command: Sequence[str | bytes | PathLike[str]],
-    policy: str | PathLike[str] | Policy | None = None,
+    command: Sequence[str | bytes | Path],
+    policy: str | Path | Policy | None = None,
     **options: Any,  # noqa: ANN401
 ) -> Completion:
     """Run one command as a trial, and give the completion argument.
@@ -45,7 +45,7 @@ def run(
     return run_command(command, policy, options)
 
 
-def read(reference: str | PathLike[str], home: str | PathLike[str] | None = None) -> Completion:
+def read(reference: str | Path, home: str | Path | None = None) -> Completion:
     """Give what was concluded about a run.
 
     Args:

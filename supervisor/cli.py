@@ -95,9 +95,10 @@ def _tell(lines: Iterable[str]) -> None:
 
 
 def _warn(sentences: Iterable[str]) -> None:
-    from supervisor.report.safe import harmless  # noqa: PLC0415
+    for sentence in sentences:
+        from supervisor.report.safe import harmless  # noqa: PLC0415  (a run that warns of nothing needs none of it)
 
-    _tell(f"supervise: {harmless(sentence)}" for sentence in sentences)
+        _tell([f"supervise: {harmless(sentence)}"])
 
 
 def _let_nothing_be_flushed() -> None:
