@@ -17,6 +17,7 @@ from policies.types import (
     FilesMode,
     FilesPolicy,
     LimitRole,
+    LogPolicy,
     NetworkDefault,
     NetworkPolicy,
     StopRule,
@@ -65,7 +66,7 @@ class Section:
     """One table of the file, and the type that holds it."""
 
     name: str
-    type: type[Claim | StopRule | FilesPolicy | NetworkPolicy | CredentialsPolicy]
+    type: type[Claim | StopRule | FilesPolicy | NetworkPolicy | CredentialsPolicy | LogPolicy]
     about: str
     keys: tuple[Key, ...]
 
@@ -208,5 +209,19 @@ CREDENTIALS = Section(
     ),
 )
 
-SECTIONS = (CLAIM, STOP, FILES, NETWORK, CREDENTIALS)
+LOG = Section(
+    name="log",
+    type=LogPolicy,
+    about="What is done for the log beside keeping it.",
+    keys=(
+        Key(
+            name="checkpoint_to",
+            field="checkpoint_to",
+            shape=Shape.TEXTS,
+            about="Second places that get every signed checkpoint as it is made: files, directories or https URLs.",
+        ),
+    ),
+)
+
+SECTIONS = (CLAIM, STOP, FILES, NETWORK, CREDENTIALS, LOG)
 """Every table of a policy file, in the order in which they are printed. Each is an attribute of `Policy` by name."""

@@ -19,6 +19,7 @@ from policies.types import (
     FilesMode,
     FilesPolicy,
     LimitRole,
+    LogPolicy,
     Policy,
     StopRule,
 )
@@ -46,6 +47,7 @@ class PolicyOptions:
     limit_role: str | None = None
     at_endpoint: str | None = None
     settle: str | None = None
+    checkpoint_to: tuple[str, ...] = ()
 
 
 Called = Callable[[str], str]
@@ -70,6 +72,7 @@ def apply_options(policy: Policy, options: PolicyOptions, *, called: Called = as
             stop=_stop(policy.stop, options, called),
             files=_files(policy.files, options, called),
             credentials=_credentials(policy.credentials, options, called),
+            log=LogPolicy(checkpoint_to=_places(policy.log, options, called)),
         )
         check_policy(changed)
     except PolicyError as err:
@@ -138,6 +141,11 @@ def _files(files: FilesPolicy, options: PolicyOptions, called: Called) -> FilesP
 def _credentials(credentials: CredentialsPolicy, options: PolicyOptions, called: Called) -> CredentialsPolicy:
     names = (_split_env(text, called)[0] for text in options.env)
     return replace(credentials, env=tuple(dict.fromkeys((*credentials.env, *names))))
+
+
+def _places(log: LogPolicy, options: PolicyOptions, called: Called) -> tuple[str, ...]:
+    given = (_filled(text, called("checkpoint_to")) for text in options.checkpoint_to)
+    return tuple(dict.fromkeys((*log.checkpoint_to, *given)))
 
 
 def _choice(section: Section, name: str, text: str, place: str) -> str:

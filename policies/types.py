@@ -132,6 +132,13 @@ class CredentialsPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogPolicy:
+    """Where signed checkpoints of the log are sent as they are made: files, directories or https URLs."""
+
+    checkpoint_to: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """One whole policy. ``digest`` covers its canonical form, ``sha256:…``."""
 
@@ -141,3 +148,4 @@ class Policy:
     files: FilesPolicy = field(default_factory=FilesPolicy)
     network: NetworkPolicy = field(default_factory=NetworkPolicy)
     credentials: CredentialsPolicy = field(default_factory=CredentialsPolicy)
+    log: LogPolicy = field(default_factory=LogPolicy)

@@ -11,10 +11,10 @@ from policies.options import PolicyOptions, apply_options, names_not_set, set_en
 from policies.types import Policy
 from supervisor.arguments import Parsed
 from supervisor.errors import UsageError
-from supervisor.request import Progress, Requirement, RunRequest, check_workspace
+from supervisor.request import Progress, Requirement, RunRequest, check_places, check_workspace
 from supervisor.streams import is_open
 
-_REPEATED = ("write", "env", "scope")
+_REPEATED = ("write", "env", "scope", "checkpoint_to")
 
 
 def make_request(
@@ -42,6 +42,7 @@ def make_request(
     cwd, policy = working_directory(environ), _policy(options.policy, given)
     own = "files.workspace" if options.policy is None else f"{options.policy}: files.workspace"
     check_workspace(policy, cwd, place=own if given.workspace is None else "--workspace")
+    check_places(policy, place="--checkpoint-to" if given.checkpoint_to else "log.checkpoint_to")
     return RunRequest(
         argv=tuple(os.fsencode(word) for word in parsed.argv),
         policy=policy,
@@ -53,6 +54,7 @@ def make_request(
         json=options.json,
         status_fd=options.status_fd,
         require=frozenset(Requirement(word) for word in options.require),
+        signing_key=Path(options.key) if options.key else None,
         on_progress=on_progress,
         closed=closed,
     )

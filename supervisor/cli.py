@@ -22,6 +22,7 @@ from supervisor.errors import LogError, MachineError, PolicyError, SuperviseErro
 from supervisor.streams import hold_streams, replace_missing
 
 if TYPE_CHECKING:
+    from supervisor.checking import Answer
     from supervisor.launch.state import Home
     from supervisor.report.lines import Line
     from supervisor.request import Outcome, Progress, RunRequest
@@ -137,6 +138,7 @@ def _run(parsed: Parsed, closed: frozenset[int]) -> int:
     elif not request.quiet:
         _tell(_summary(outcome))
     _tell(_unmet(outcome, request))
+    _tell(_unwitnessed(outcome))
     _send_done(outcome, request, code)
     return code
 
@@ -191,6 +193,14 @@ def _unmet(outcome: Outcome, request: RunRequest) -> Iterable[str]:
 
     unmet = unmet_requirements(outcome.completion, frozenset(request.require))
     return [f"supervise: --require {word}: not met" for word in unmet]
+
+
+def _unwitnessed(outcome: Outcome) -> Iterable[str]:
+    from supervisor.report.safe import safe  # noqa: PLC0415
+
+    return [
+        f"supervise: {safe(place)} has not got the last checkpoint: {safe(why)}" for place, why in outcome.unwitnessed
+    ]
 
 
 def _send_done(outcome: Outcome, request: RunRequest, code: int) -> None:
@@ -269,22 +279,20 @@ def _events(parsed: Parsed) -> int:
 
 
 def _verify(parsed: Parsed) -> int:
-    home = _home()
-    return max(_verify_one(home, reference) for reference in parsed.options.runs)
+    from supervisor.checking import verify_proof_file, verify_runs  # noqa: PLC0415
+
+    options, home = parsed.options, _home()
+    if bool(options.runs) == (options.proof is not None):
+        raise UsageError("expected either runs or --proof FILE", place="verify")
+    if options.proof is not None:
+        return _answer(verify_proof_file(home, options.proof, sys.stdin.buffer, key_file=options.key))
+    return _answer(verify_runs(home, options.runs, key_file=options.key, witnessed=options.checkpoints))
 
 
-def _verify_one(home: Home, reference: str) -> int:
-    from supervisor.reading import verify_run  # noqa: PLC0415
-    from supervisor.report.safe import safe  # noqa: PLC0415
-
-    run = home.find(reference)
-    try:
-        verified = verify_run(run)
-    except LogError as err:
-        _tell([f"{safe(run.id)}: {'bad' if err.exit_code == 1 else 'unreadable'}: {safe(str(err))}"])
-        return err.exit_code
-    _print(f"{run.id}: good: {verified.frames} frames, {verified.events} events, root {verified.root}")
-    return 0
+def _answer(answer: Answer) -> int:
+    _tell(answer.err)
+    _write_bytes(f"{line}\n".encode() for line in answer.out)
+    return answer.code
 
 
 def _diff(parsed: Parsed) -> int:
@@ -298,6 +306,20 @@ def _diff(parsed: Parsed) -> int:
     if parsed.options.stat or not files:
         _print(total_line(files, added, removed))
     return 0
+
+
+def _prove(parsed: Parsed) -> int:
+    from supervisor.checking import prove_event  # noqa: PLC0415
+
+    proof = prove_event(_home(), parsed.options.run, parsed.options.event, output=parsed.options.output)
+    _write_bytes([proof] if proof else [])
+    return 0
+
+
+def _key(parsed: Parsed) -> int:
+    from supervisor.checking import keys  # noqa: PLC0415
+
+    return _answer(keys(_home(), new=parsed.options.action == "new"))
 
 
 def _commit(parsed: Parsed) -> int:
@@ -426,6 +448,8 @@ _COMMANDS: dict[str, Callable[[Parsed], int]] = {
     "events": _events,
     "verify": _verify,
     "diff": _diff,
+    "prove": _prove,
+    "key": _key,
     "commit": _commit,
     "discard": _discard,
     "policy": _policy_command,

@@ -26,7 +26,10 @@ from supervisor.launch.durable import write_whole
 from supervisor.launch.journal import Left
 from supervisor.launch.plan import CHANGED, REFUSED
 from supervisor.launch.stage import Stage
+from supervisor.log import envelope
+from supervisor.log.envelope import sign_envelope
 from supervisor.log.reader import read_events
+from supervisor.report.attestation import make_statement
 from supervisor.request import Outcome, Phase
 from supervisor.trial import Trial
 from supervisor.verdict.argue import argue
@@ -41,15 +44,18 @@ def conclude(trial: Trial, stage: Stage) -> Outcome:
     """Judge the trial, apply its stage, and seal its log."""
     trial.tell(Phase.JUDGING)
     counters = trial.consumer.stop()
+    trial.signer.stop()
     trial.record(TrialCounted, egress_packets=counters.egress_packets, egress_bytes=counters.egress_bytes)
     facts = _collect(trial, stage)
     facts = _commit(trial, stage, facts)
     completion = _argue(trial, facts)
     digest = _write(trial, completion)
-    _seal(trial, completion, digest, stage)
+    missed = _seal(trial, completion, digest, stage)
     if completion.stage is not None and completion.stage.state == APPLIED:
         stage.discard()  # what was applied is on the host, and its digest is in the seal
-    return Outcome(run=trial.prepared.run.id, directory=trial.prepared.run.path, completion=completion)
+    return Outcome(
+        run=trial.prepared.run.id, directory=trial.prepared.run.path, completion=completion, unwitnessed=missed
+    )
 
 
 def _read(trial: Trial) -> Iterator[Event]:
@@ -139,7 +145,12 @@ def _argue(trial: Trial, facts: Facts) -> Completion:
     trial.log.sync()
     checkpoint = trial.log.checkpoint()
     figures = LogFigures(
-        frames=checkpoint.frames, events=checkpoint.events, lost=facts.lost, root=checkpoint.root, sealed=True
+        frames=checkpoint.frames,
+        events=checkpoint.events,
+        lost=facts.lost,
+        root=checkpoint.root,
+        sealed=True,
+        key=trial.prepared.key.public,
     )
     return argue(
         facts,
@@ -165,10 +176,14 @@ def _write(trial: Trial, completion: Completion) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def _seal(trial: Trial, completion: Completion, bound: str, stage: Stage) -> None:
+def _seal(trial: Trial, completion: Completion, bound: str, stage: Stage) -> tuple[tuple[str, str], ...]:
+    """Bind everything and seal the log; gives the second places that missed the last checkpoint."""
+    prepared = trial.prepared
+    attestation = sign_envelope(make_statement(completion, prepared.run.completion.read_bytes()), prepared.key)
+    write_whole(prepared.run.path / envelope.NAME, attestation)
     staged = trial.prepared.request.policy.files.mode is FilesMode.STAGED
     digest = stage.digest() if staged else _NOTHING_STAGED
-    trial.log.seal(
+    whole = trial.log.seal(
         lambda n: TrialSealed(
             n=n,
             time_ns=clock.boottime_ns(),
@@ -177,6 +192,15 @@ def _seal(trial: Trial, completion: Completion, bound: str, stage: Stage) -> Non
             evidence_root=completion.log.root,
             completion=bound,
             stage=digest,
+            attestation=_digest(attestation),
+            policy=completion.policy.digest,
+            claim=prepared.claim_digest,
         )
     )
+    missed = trial.signer.sign_seal(whole)
     trial.tell(Phase.SEALED)
+    return tuple((one.place, one.problem) for one in missed)
+
+
+def _digest(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"

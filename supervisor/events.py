@@ -431,19 +431,46 @@ class TrialSealed(Event, frozen=True, kw_only=True):
     """The end of the log: what follows is no part of it.
 
     ``evidence_frames`` and ``evidence_root`` are the log up to the evidence checkpoint; ``completion`` and ``stage``
-    are the digests of what was concluded from it.
+    are the digests of what was concluded from it, ``attestation`` that of the signed statement about it; ``policy`` and
+    ``claim`` are the digests of what was fixed before. Logs from before there were signatures lack these three.
     """
 
     evidence_frames: int
     evidence_root: str
     completion: str
     stage: str
+    attestation: str | msgspec.UnsetType = msgspec.UNSET
+    policy: str | msgspec.UnsetType = msgspec.UNSET
+    claim: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class NoteReceived(Event, frozen=True, kw_only=True):
     """Something the trial said about itself. Never closes a route. No way to say anything exists in this version."""
 
     text: str
+
+
+class CheckpointSigned(Event, frozen=True, kw_only=True):
+    """The log up to here was signed: checkpoint ``number``, over the first ``frames`` frames.
+
+    ``note`` is the digest of the signed note, so that one that is taken out of ``log/checkpoints`` is missed.
+    """
+
+    number: int
+    frames: int
+    note: str
+
+
+class CheckpointMissed(Event, frozen=True, kw_only=True):
+    """Checkpoints ``first`` to ``last`` did not reach a second place, which was to keep them. The trial went on.
+
+    A later checkpoint that did arrive vouches for the same frames; until then nobody else could tell a changed log.
+    """
+
+    place: str
+    first: int
+    last: int
+    problem: str
 
 
 # -- the log itself ------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from policies.options import PolicyOptions, apply_options, set_environ
 from policies.parse import load_policy
 from policies.types import Policy
 from supervisor.errors import LogError, UsageError
-from supervisor.request import RunRequest, check_workspace
+from supervisor.request import RunRequest, check_places, check_workspace
 
 if TYPE_CHECKING:
     from supervisor.launch.state import Home
@@ -61,6 +61,7 @@ def make_request(
     asked = PolicyOptions(mode=mode, **of_the_policy)
     whole = apply_options(_policy(policy), asked, called=str)
     cwd = Path(read.get("cwd") or Path.cwd()).absolute()
+    check_places(whole, place="checkpoint_to")
     check_workspace(whole, cwd, place="workspace" if "workspace" in read else "files.workspace")
     return RunRequest(
         argv=words,
@@ -152,6 +153,10 @@ def _duration(value: object, place: str) -> str:
     return format_duration(float(value))
 
 
+def _file(value: object, place: str) -> Path:
+    return Path(_path(value, place, "a file"))
+
+
 def _home(value: object, place: str) -> Home:
     from supervisor.launch.state import Home  # noqa: PLC0415
 
@@ -185,11 +190,13 @@ _READERS: Mapping[str, Callable[[object, str], Any]] = {
     "environ": _environment,
     "home": _home,
     "on_progress": _callable,
+    "signing_key": _file,
+    "checkpoint_to": _paths,
 }
 """How each keyword is read; a test holds them equal to the fields of `PolicyOptions` and what a request takes."""
 
 _OF_THE_POLICY = frozenset(field.name for field in fields(PolicyOptions)) - {"mode"}
-_OF_THE_REQUEST = frozenset({"name", "user", "home", "on_progress"})
+_OF_THE_REQUEST = frozenset({"name", "user", "home", "on_progress", "signing_key"})
 _MODES = {"stage": "staged", "direct": "direct"}
 
 

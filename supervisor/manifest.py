@@ -30,6 +30,7 @@ class Started:
         dropped: names of the environment that CMD does not get.
         kept: names that it gets.
         host, versions: for the record.
+        key: public key that signs the log, ``ed25519:…``.
     """
 
     run: str
@@ -40,6 +41,7 @@ class Started:
     kept: Sequence[str] = ()
     host: Mapping[str, object]
     versions: Mapping[str, object]
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,7 @@ def describe_run(request: RunRequest, started: Started) -> dict[str, object]:
         "policy": {"name": request.policy.name, "digest": policy_digest(request.policy), "document": policy},
         "claim": policy["claim"],
         "stop_rule": policy["stop"],
+        "key": started.key,
         "require": sorted(request.require),
         "environment": {"kept": sorted(started.kept), "dropped": sorted(started.dropped)},
         "host": dict(started.host),

@@ -25,6 +25,8 @@ from supervisor.launch.owner import Owner
 from supervisor.launch.state import Home, RunDir, make_run_id
 from supervisor.launch.terminal import Terminal, find_ttys
 from supervisor.launch.view import ViewSpec
+from supervisor.log.bound import claim_digest
+from supervisor.log.keys import ENVIRONMENT, KeyStore, SigningKey, parse_signing_key, read_signing_key
 from supervisor.manifest import Started, describe_run
 from supervisor.request import RunRequest, check_request
 from supervisor.streams import is_open
@@ -57,6 +59,8 @@ class Prepared:
     canary: Canary
     terminal: Terminal | None
     manifest_digest: str
+    claim_digest: str
+    key: SigningKey
 
 
 def prepare(request: RunRequest) -> Prepared:
@@ -72,6 +76,7 @@ def prepare(request: RunRequest) -> Prepared:
     workspace = named.resolve()
     user = find_user(request.user, request.environ)
     environ, dropped = filter_environ(_environ_of(user, request.environ), request.policy)
+    key, key_file = _signing_key(request, home)
     run = home.create(make_run_id(clock.now_s(), os.urandom(_TOKEN_BYTES)), owner=Owner.current())
     started = Started(
         run=run.id,
@@ -82,8 +87,10 @@ def prepare(request: RunRequest) -> Prepared:
         kept=tuple(environ),
         host=_host(),
         versions=_versions(),
+        key=key.public,
     )
-    manifest = run.write_manifest(describe_run(request, started))
+    described = describe_run(request, started)
+    manifest = run.write_manifest(described)
     canary = Canary(log=os.fsencode(run.log / "canary"), marker=b"/.supervise-canary-" + run.id.encode())
     stdio = _stdio(request.closed, to_stderr=request.json)
     terminal = Terminal.find(stdio)
@@ -94,7 +101,7 @@ def prepare(request: RunRequest) -> Prepared:
         argv=request.argv,
         environ=tuple((os.fsencode(name), os.fsencode(value)) for name, value in environ.items()),
         cwd=os.fsencode(_cwd(request, workspace)),
-        view=_view(request, home, run, named, user, environ),
+        view=_view(request, home, run, named, user, environ, key_file),
         log_canary=canary.log,
         marker_canary=canary.marker,
         uid=user.uid,
@@ -117,7 +124,22 @@ def prepare(request: RunRequest) -> Prepared:
         canary=canary,
         terminal=terminal,
         manifest_digest=f"sha256:{hashlib.sha256(manifest).hexdigest()}",
+        claim_digest=claim_digest(described["claim"]),
+        key=key,
     )
+
+
+def _signing_key(request: RunRequest, home: Home) -> tuple[SigningKey, Path | None]:
+    """Give the key that signs, and its file when the trial could otherwise see it (the home is masked anyway)."""
+    given = request.environ.get(ENVIRONMENT)
+    if request.signing_key is not None:
+        path = Path(request.signing_key)
+        return read_signing_key(path, place=f"--key {path}"), path.resolve()
+    if not given:
+        return KeyStore(home.path).current(), None
+    if given.startswith("-----BEGIN"):
+        return parse_signing_key(given.encode(), place=ENVIRONMENT), None
+    return read_signing_key(Path(given), place=ENVIRONMENT), Path(given).resolve()
 
 
 def _workspace(request: RunRequest) -> Path:
@@ -134,7 +156,13 @@ def _cwd(request: RunRequest, workspace: Path) -> Path:
 
 
 def _view(
-    request: RunRequest, home: Home, run: RunDir, workspace: Path, user: User, environ: Mapping[str, str]
+    request: RunRequest,
+    home: Home,
+    run: RunDir,
+    workspace: Path,
+    user: User,
+    environ: Mapping[str, str],
+    key_file: Path | None,
 ) -> ViewSpec:
     masks = masked_paths(
         environ.get("HOME"),
@@ -142,6 +170,7 @@ def _view(
         workspace=str(workspace.resolve()),
         mask=request.policy.credentials.mask,
     )
+    masks = (*masks, *([str(key_file)] if key_file else []))
     return ViewSpec(
         workspace=os.fsencode(workspace),
         staged=request.policy.files.mode is FilesMode.STAGED,

@@ -22,6 +22,7 @@ __all__ = [
     "Progress",
     "Requirement",
     "RunRequest",
+    "check_places",
     "check_request",
     "check_workspace",
     "ignore_progress",
@@ -56,6 +57,7 @@ class RunRequest:
         json: stdout is for completion.json, so the child's stdout goes to our stderr.
         status_fd: descriptor that must not reach the box, or None.
         require: verdicts that the caller insists on.
+        signing_key: key file that signs the log, or None for ``SUPERVISE_SIGNING_KEY`` or the home's own key.
         home: where runs are kept, or None to find it in ``environ``.
         on_progress: called in the supervisor's main thread; it must not block.
         closed: which of 0, 1 and 2 are closed for CMD, whatever holds these numbers in our process.
@@ -71,6 +73,7 @@ class RunRequest:
     json: bool = False
     status_fd: int | None = None
     require: frozenset[Requirement] = frozenset()
+    signing_key: Path | None = None
     home: Home | None = None
     on_progress: Callable[[Progress], None] = ignore_progress
     closed: frozenset[int] = frozenset()
@@ -96,6 +99,19 @@ def check_request(request: RunRequest) -> None:
             raise UsageError(message, place=place)
 
 
+def check_places(policy: Policy, *, place: str) -> None:
+    """Refuse second places that no checkpoint could ever reach.
+
+    Raises:
+        UsageError: with the place.
+    """
+    if policy.log.checkpoint_to:
+        from supervisor.log.places import check_place  # noqa: PLC0415  (hardly any run has one)
+
+        for named in policy.log.checkpoint_to:
+            check_place(named, option=place)
+
+
 def check_workspace(policy: Policy, cwd: Path, *, place: str) -> None:
     """Refuse a workspace that is named and is no directory.
 
@@ -116,8 +132,10 @@ class Outcome:
         run: id.
         directory: of the run.
         completion: the completion argument, as it was written to ``completion.json``.
+        unwitnessed: second places that did not get the last checkpoint, and why; those before are told in the log.
     """
 
     run: str
     directory: Path
     completion: Completion
+    unwitnessed: tuple[tuple[str, str], ...] = ()

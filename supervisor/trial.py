@@ -2,7 +2,7 @@
 
 Laws:
     * The cgroup is watched before its first member joins.
-    * Everything forks before the consumer's thread starts.
+    * Everything forks before the first thread starts: the consumer's, then the signer's.
     * A trial that is left, however, leaves no process alive, and no cgroup, mount, pin or thread.
 """
 
@@ -39,6 +39,7 @@ from supervisor.launch.cgroup import Cgroup, find_root
 from supervisor.launch.guardian import Guardian
 from supervisor.launch.leftovers import clean_cgroup, clean_run, sweep
 from supervisor.launch.owner import Owner
+from supervisor.log.signer import Signer
 from supervisor.log.writer import LogWriter
 from supervisor.preparing import Prepared
 from supervisor.request import Phase, Progress
@@ -86,6 +87,7 @@ class Trial:
     witness: KernelWitness
     consumer: Consumer
     log: LogWriter
+    signer: Signer
     tape: Tape
     main: ProcessKey
     init: ProcessKey
@@ -176,6 +178,8 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         stack.callback(log.close)
         box = stack.enter_context(hold(prepared.spec, cgroup, meanwhile=_import_later))
         _write_layers(prepared.run.outside, box)
+        places = prepared.request.policy.log.checkpoint_to
+        signer = Signer(log, run.log, prepared.key, run_id=run.id, places=places)
         brake = Brake(cgroup)
         tape = Tape(log)
         consumer = Consumer(witness, take=tape.take, brake=brake, tell_loss=lambda loss: _record_loss(log, loss))
@@ -188,6 +192,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
             witness=witness,
             consumer=consumer,
             log=log,
+            signer=signer,
             tape=tape,
             main=main,
             init=init,
@@ -202,6 +207,8 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         )
         consumer.start()
         stack.callback(_stop_quietly, consumer)
+        signer.start()
+        stack.callback(signer.abandon)
         trial.tell(Phase.HELD)
         yield trial
 
