@@ -132,6 +132,7 @@ class FileFold:
     def __init__(self) -> None:
         """Begin with no path."""
         self.rows = Rows()
+        self._put = self.rows.add
         self.paths: list[bytes] = []
         self.processes: list[ProcessKey | None] = []
         self._path_ids: dict[bytes, int] = {}
@@ -187,7 +188,7 @@ class FileFold:
     def _add(self, event: FileEvent, path: int, code: Code, other: int = -1, at_ns: int = 0, mark: int = 0) -> None:
         if event.path_truncated and event.error is None:
             self._cut.append((event.process, event.time_ns, event.n))
-        self.rows.add(
+        self._put(
             (
                 path,
                 self._process_id(event.process),

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from supervisor.events import Kind, ProcessKey
-from supervisor.evidence.bounded import bounded
+from supervisor.evidence.bounded import KEPT_FIRST, bounded
 from supervisor.evidence.facts import Change, ChangeKind, FileHistory, FileState, Observed, Timeline
 from supervisor.evidence.files import BY_NAME, DIRECTORY, VERIFIED, Code, FileFold, code_set
 from supervisor.evidence.places import Place
@@ -129,11 +129,12 @@ class Historian:
         found = self._sort(path, observed)
         if not found.changes and not found.attempts:
             return None
-        observed = self._with_beginning(observed, found.changes)
+        if observed is not None and observed.before is not None:
+            observed = self._with_beginning(observed, found.changes)
         present, codes = self._tree.present(path), found.codes
         net = _net(observed, codes, renamed=self._renamed(path, origin), present=present)
         names = [row for row in found.changes if not _WRITES >> rows.code[row] & 1] if codes & ~_WRITES else []
-        doubtful = [row for row in names if not self._verified(row)]
+        doubtful = [row for row in names if not self._verified(row)] if names else names
         return Draft(
             history=self._history(place, observed, net, found),
             codes=codes,
@@ -146,7 +147,7 @@ class Historian:
 
     def _history(self, place: Place, observed: Observed | None, net: str | None, found: _Sorted) -> FileHistory:
         changes, attempts, codes = found.changes, found.attempts, found.codes
-        kept = tuple([self._change(row, found.ends) for row in bounded(changes)])
+        kept = tuple([self._change(row, found.ends) for row in _bounded(changes)])
         old, new = self._other_names(changes) if codes & _MOVED else (None, None)
         return FileHistory(
             path=place.shown,
@@ -214,9 +215,9 @@ class Historian:
                     last_write[processes[row]] = row
         return _Sorted(found, changes, attempts, ends, codes)
 
-    def _with_beginning(self, observed: Observed | None, changes: list[int]) -> Observed | None:
+    def _with_beginning(self, observed: Observed, changes: list[int]) -> Observed:
         """Where the state before was not recorded, a file that the kernel says was created first was not there."""
-        if observed is None or not changes or not unknown(observed.before):
+        if not changes or not unknown(observed.before):
             return observed
         created = self._fold.rows.code[changes[0]] == Code.CREATED and self._verified(changes[0])
         return Observed(before=None, after=observed.after) if created else observed
@@ -255,8 +256,8 @@ class Historian:
             kind=KINDS[rows.code[row]],
             process=self._fold.processes[rows.process[row]],
             event=rows.number[row],
-            at_ns=ends.get(row) or rows.at[row],
-            verified=self._verified(row),
+            at_ns=ends[row] if row in ends else rows.at[row],
+            verified=bool(rows.mark[row] & VERIFIED) if self._reached_ns is None else self._verified(row),
             error=rows.error[row] or None,
         )
 
@@ -310,6 +311,11 @@ class Historian:
         boundary = self._boundaries[place - 1] if place else 0
         since = bisect_right(writes, boundary)
         return min(writes[since] if since < len(writes) else boundary, last_ns)
+
+
+def _bounded(rows: list[int]) -> list[int]:
+    """Keep the first and the last of a long list; nearly all are short."""
+    return rows if len(rows) < KEPT_FIRST else bounded(rows)
 
 
 def _bounded_spans(spans: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

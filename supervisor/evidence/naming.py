@@ -6,6 +6,7 @@ trial had the same pid, its id follows, which is what ``supervise why`` takes: `
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -38,7 +39,7 @@ class Names:
 
 def name_process(process: Process, *, unique: bool = False) -> str:
     """Name a process; ``unique`` adds its id."""
-    words = " ".join(show(word) for word in process.argv) or show(process.exe) or "a process"
+    words = " ".join(shlex.quote(show(word)) for word in process.argv) or show(process.exe) or "a process"
     words = words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…"
     return f"{words} (pid {process.pid}, {process.key})" if unique else f"{words} (pid {process.pid})"
 

@@ -10,15 +10,16 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterator
 
-from supervisor.evidence.files import Code, FileFold
+from supervisor.evidence.files import Code, FileFold, code_set
 from supervisor.evidence.processes import Cast
 
 DERIVED_LIMIT = 1_000_000
 """How many rows of children are made before we stop, so that renames back and forth cannot exhaust the supervisor."""
 
-_ABSENT = frozenset({Code.DELETED, Code.RENAMED_AWAY})
-_PRESENT = frozenset({Code.CREATED, Code.LINKED_HERE})
-_WRITTEN = frozenset({Code.MODIFIED, Code.TOTALS})
+_PRESENT = code_set(Code.CREATED, Code.LINKED_HERE)
+_WRITTEN = code_set(Code.MODIFIED, Code.TOTALS)
+_CHANGES_NAMES = _PRESENT | code_set(Code.DELETED, Code.RENAMED_AWAY, Code.EXCHANGED)
+_FOR_EVER = 1 << 62
 _MOVES = frozenset({Code.RENAMED_AWAY, Code.EXCHANGED})
 _NONE = -1
 _UNKNOWN = -2
@@ -86,27 +87,31 @@ class Tree:
         self._next.extend([_NONE] * len(rows))
         self._grow()
         moves = any(code in _MOVES for code in set(rows.code))
-        ignored = self._fold.processes
-        outsiders = {i for i, process in enumerate(ignored) if self._cast.ignores(process, 1 << 62)}
-        main = self._fold.processes.index(self._cast.main) if self._cast.main in self._fold.processes else -1
+        actors = self._fold.processes
+        outsiders = {i for i, process in enumerate(actors) if self._cast.ignores(process, _FOR_EVER)}
+        main = actors.index(self._cast.main) if self._cast.main in actors else _NONE
+        # This loop is run a million times: columns and sets of codes are bound once.
+        codes, paths, processes, errors, first = rows.code, rows.path, rows.process, rows.error, self._first
         for row in order:
-            path, process = rows.path[row], rows.process[row]
-            if rows.code[row] in _WRITTEN:
+            code, path, process = codes[row], paths[row], processes[row]
+            if _WRITTEN >> code & 1:
                 path = self._writing(row, path)
-            if path < 0:
-                continue
+                if path < 0:
+                    continue
             if process in outsiders or (process == main and self._cast.ignores(self._cast.main, rows.at[row])):
                 self.boxed.add(path)
                 continue
-            if moves and self._first[path] == _NONE:
+            if moves and first[path] == _NONE:
                 self._register(self._fold.paths[path])
             self._append(path, row)
-            if not rows.error[row]:
-                self._apply(row, path, rows.code[row])
+            if _CHANGES_NAMES >> code & 1 and not errors[row]:
+                self._apply(row, path, code)
 
     def _grow(self) -> None:
         """Give room to paths that were not known before."""
         missing = len(self._fold.paths) - len(self._first)
+        if not missing:
+            return
         self._first.extend([_NONE] * missing)
         self._last.extend([_NONE] * missing)
         self._presence.extend([_NONE] * missing)
@@ -136,7 +141,7 @@ class Tree:
 
     def _apply(self, row: int, path: int, code: int) -> None:
         """Follow one change of a name."""
-        if code in _PRESENT:
+        if _PRESENT >> code & 1:
             self._presence[path] = True
             self._origin[path] = -1
             self._moved_to.pop(path, None)

@@ -81,8 +81,7 @@ def argue(
 
 
 def _stage(facts: Facts, policy: Policy, judgement: Judgement) -> StageSeen:
-    changed = (h for h in facts.files if h.in_workspace and h.allowed and h.changes)
-    changes = sum(1 for history in changed if history.net not in {None, "unchanged"})
+    changes = sum(1 for h in facts.files if h.in_workspace and h.allowed and h.changes and h.net != "unchanged")
     committed = facts.timeline.committed
     if policy.files.mode is FilesMode.DIRECT:
         return StageSeen(state="direct", changes=changes)

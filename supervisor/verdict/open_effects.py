@@ -146,7 +146,9 @@ def _persistent_files(situation: Situation, *, final: bool) -> Iterator[OpenEffe
     """Tell of changes that stay in the host's workspace, where another run can meet them."""
     if not _stays(situation, final=final):
         return
-    changed = [history for history in situation.facts.files if _persists(history)]
+    committed = situation.facts.timeline.committed
+    refused = frozenset(committed.conflicts) if committed else frozenset()
+    changed = [h for h in situation.facts.files if _persists(h) and h.path not in refused]
     if changed:
         yield OpenEffect(
             id="",
