@@ -115,10 +115,10 @@ def apply_stage(stage: Stage, write: tuple[str, ...] | None) -> Applied:
     left_out = tuple(left.path for left in result.left if left.why == REFUSED)
     against = tuple(left for left in result.left if left.why != REFUSED)
     if not against:
-        return Applied(state=APPLIED, entries=result.entries, left_out=left_out)
+        return Applied(state=APPLIED, entries=result.changes, left_out=left_out)
     return Applied(
         state="failed",
-        entries=result.entries,
+        entries=result.changes,
         error=_against(against),
         left_out=left_out,
         conflicts=tuple(left.path for left in against),

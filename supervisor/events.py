@@ -351,7 +351,7 @@ class TrialReleased(Event, frozen=True, kw_only=True):
 class TrialEndpoint(Event, frozen=True, kw_only=True):
     """The evaluator stopped asking for actions: CMD ended, or a limit ended it.
 
-    ``reason`` is ``exit``, ``signal``, ``timeout``, ``budget`` or ``stopped``. ``alive`` are the processes of the trial
+    ``reason`` is ``exit`` or ``timeout``. ``alive`` are the processes of the trial
     that existed then (CMD's own among them when an observation limit leaves it running).
     """
 
@@ -428,6 +428,8 @@ class LimitReached(Event, frozen=True, kw_only=True):
 class StageCommitted(Event, frozen=True, kw_only=True):
     """Staged writes were applied to the host (or left: ``state`` is ``applied``, ``kept`` or ``failed``).
 
+    ``entries`` is how many paths show something else on the host since, as people count.
+
     ``left_out`` are paths below the workspace that the policy does not let be written; ``conflicts`` are those that the
     host stood against. Both are cut at `LEFT_MAX`.
     """
@@ -457,7 +459,7 @@ class TrialSealed(Event, frozen=True, kw_only=True):
 
 
 class NoteReceived(Event, frozen=True, kw_only=True):
-    """Something the trial said through ``$SUPERVISE_NOTIFY``. Never closes a route."""
+    """Something the trial said about itself. Never closes a route. No way to say anything exists in this version."""
 
     text: str
 
