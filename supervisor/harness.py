@@ -153,6 +153,15 @@ def _duration(value: object, place: str) -> str:
     return format_duration(float(value))
 
 
+def _amount(value: object, place: str) -> str:
+    """Read an amount: a number, or a text as on the command line (``"4GiB"``, ``"none"``)."""
+    if isinstance(value, str):
+        return _text(value, place)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        _refuse("a number, or a text such as '4GiB' or 'none'", value, place)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def _file(value: object, place: str) -> Path:
     return Path(_path(value, place, "a file"))
 
@@ -184,6 +193,9 @@ _READERS: Mapping[str, Callable[[object, str], Any]] = {
     "limit_role": _text,
     "at_endpoint": _text,
     "settle": _duration,
+    "pids": _amount,
+    "memory": _amount,
+    "cpus": _amount,
     "name": _text,
     "user": _text,
     "cwd": _path,
