@@ -27,8 +27,8 @@ def run(command: Sequence[str | bytes], policy: str | Path | Policy | None = Non
         command: CMD and its arguments, never joined into a shell string.
         policy: a built-in name, a file, a policy, or None for the default one.
         **options: those of the command line by name, written as there (``period="within:10s"``, ``write=["*.md"]``,
-            ``env=["NAME=V"]``), and ``name``, ``user``, ``cwd``, ``environ``, ``home`` and ``on_progress`` as in
-            `supervisor.request.RunRequest`.
+            ``env=["NAME=V"]``), and ``name``, ``user``, ``cwd``, ``environ``, ``home``, ``on_progress``,
+            ``on_notice`` and ``room_wait_s`` as in `supervisor.request.RunRequest`.
 
     Raises:
         SuperviseError: the trial was not started, or could not be judged. What CMD does is no error.

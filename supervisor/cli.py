@@ -87,6 +87,13 @@ def _tell(lines: Iterable[str]) -> None:
         return  # nobody listens; the exit code still tells
 
 
+def _notice(lines: Sequence[str]) -> None:
+    """Tell what cannot wait. CMD's terminal may be raw, where a line feed alone is no new line."""
+    from supervisor.report.safe import safe  # noqa: PLC0415
+
+    _tell(f"{safe(one)}\r" if sys.stderr.isatty() else safe(one) for one in lines)
+
+
 def _reader_left() -> int:
     """Whoever read our stdout has gone: end quietly, and let nothing be flushed into the closed pipe at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -153,6 +160,7 @@ def _request(parsed: Parsed) -> RunRequest:
         status_fd=options.status_fd,
         require=frozenset(Requirement(word) for word in options.require),
         on_progress=_Teller(quiet=options.quiet, status_fd=options.status_fd),
+        on_notice=_notice,
     )
 
 

@@ -37,11 +37,12 @@ def conclude(trial: Trial, stage: Stage) -> Outcome:
     """Judge the trial, apply its stage, and seal its log."""
     trial.tell(Phase.JUDGING)
     trial.consumer.stop()
+    trial.syncer.stop()
     facts = _collect(trial, stage)
     facts = _commit(trial, stage, facts)
     completion = _argue(trial, facts)
     raw = to_json(completion)
-    write_whole(trial.prepared.run.completion, raw)
+    trial.room.persist(lambda: write_whole(trial.prepared.run.completion, raw))
     _seal(trial, completion, raw, stage)
     if facts.timeline.commit_state == APPLIED:
         stage.discard()  # what was applied is on the host, and its digest is in the seal

@@ -320,6 +320,13 @@ class EventsLost(Event, frozen=True, kw_only=True):
     last_ns: int
 
 
+class LogWaited(Event, frozen=True, kw_only=True):
+    """There was no room for the log, and the trial was frozen until there was."""
+
+    first_ns: int
+    last_ns: int
+
+
 # -- the supervisor ------------------------------------------------------------------------------------------------
 
 

@@ -26,6 +26,7 @@ from supervisor.launch.owner import Owner
 from supervisor.launch.state import Home, RunDir, make_run_id
 from supervisor.launch.terminal import Terminal, find_ttys
 from supervisor.launch.view import ViewSpec
+from supervisor.log.room import find_wait_s
 from supervisor.manifest import Started, describe_run
 from supervisor.request import RunRequest
 from supervisor.version import VERSION
@@ -57,6 +58,7 @@ class Prepared:
     canary: Canary
     terminal: Terminal | None
     manifest_digest: str
+    room_wait_s: float
 
 
 def prepare(request: RunRequest) -> Prepared:
@@ -67,6 +69,7 @@ def prepare(request: RunRequest) -> Prepared:
         MachineError: the state directory cannot be used.
     """
     home = request.home or Home.open(request.environ, uid=os.geteuid())
+    room_wait_s = find_wait_s(request.environ) if request.room_wait_s is None else request.room_wait_s
     workspace = _workspace(request)
     user = find_user(request.user, request.environ)
     environ, dropped = filter_environ(_environ_of(user, request.environ), request.policy)
@@ -115,6 +118,7 @@ def prepare(request: RunRequest) -> Prepared:
         canary=canary,
         terminal=terminal,
         manifest_digest=f"sha256:{hashlib.sha256(manifest).hexdigest()}",
+        room_wait_s=room_wait_s,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # msgspec costs 30 ms, which the parsing of arguments does no
     from supervisor.launch.state import Home
     from supervisor.verdict.completion import Completion
 
-__all__ = ["Outcome", "Phase", "Progress", "Requirement", "RunRequest", "ignore_progress"]
+__all__ = ["Outcome", "Phase", "Progress", "Requirement", "RunRequest", "ignore_notice", "ignore_progress"]
 
 
 class Requirement(StrEnum):
@@ -27,6 +27,10 @@ class Requirement(StrEnum):
 
 
 def ignore_progress(progress: Progress) -> None:
+    """Be told and say nothing."""
+
+
+def ignore_notice(lines: Sequence[str]) -> None:
     """Be told and say nothing."""
 
 
@@ -48,6 +52,9 @@ class RunRequest:
         require: verdicts that the caller insists on.
         home: where runs are kept, or None to find it in ``environ``.
         on_progress: called in the supervisor's main thread; it must not block.
+        on_notice: gets lines that the operator must see at once, such as that the disk is full; from any thread.
+        room_wait_s: how long a trial stands still for want of room for its log before it is ended, or None to find it
+            in ``environ`` (see `supervisor.log.room`).
     """
 
     argv: tuple[bytes, ...]
@@ -62,6 +69,8 @@ class RunRequest:
     require: frozenset[Requirement] = frozenset()
     home: Home | None = None
     on_progress: Callable[[Progress], None] = ignore_progress
+    on_notice: Callable[[Sequence[str]], None] = ignore_notice
+    room_wait_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ from supervisor.errors import LaunchError
 from supervisor.events import (
     Event,
     EventsLost,
+    LogWaited,
     Origin,
     ProcessKey,
     TrialHeld,
@@ -39,6 +40,8 @@ from supervisor.launch.cgroup import Cgroup, find_root
 from supervisor.launch.guardian import Guardian
 from supervisor.launch.leftovers import clean_cgroup, clean_run, sweep
 from supervisor.launch.owner import Owner
+from supervisor.log.room import Room
+from supervisor.log.syncer import Syncer
 from supervisor.log.writer import LogWriter
 from supervisor.preparing import Prepared
 from supervisor.request import Phase, Progress
@@ -86,6 +89,8 @@ class Trial:
     witness: KernelWitness
     consumer: Consumer
     log: LogWriter
+    room: Room
+    syncer: Syncer
     tape: Tape
     main: ProcessKey
     init: ProcessKey
@@ -121,6 +126,8 @@ class Trial:
         slab, count = self.witness.pending_totals()
         if count:
             self.log.append_kernel(slab, count)
+        for wait in self.room.take_waits():
+            self.record(LogWaited, first_ns=wait.first_ns, last_ns=wait.last_ns)
 
     def test(self, which: str, actor: ProcessKey) -> tuple[str, ...]:
         """Judge the ``opening`` or ``closing`` canary by what was witnessed; gives the findings."""
@@ -172,11 +179,14 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         stack.callback(guardian.release)
         witness = KernelWitness.watch(root, cgroup.path)
         closing.callback(witness.close)
-        log = LogWriter.create(prepared.run.log, manifest_digest=prepared.manifest_digest)
+        brake = Brake(cgroup)
+        room = Room(run.path, brake=brake, tell=prepared.request.on_notice, wait_s=prepared.room_wait_s)
+        stack.callback(room.close)
+        log = LogWriter.create(run.log, manifest_digest=prepared.manifest_digest, patience=room)
         stack.callback(log.close)
         box = stack.enter_context(hold(prepared.spec, cgroup, meanwhile=_import_later))
         _write_layers(prepared.run.outside, box)
-        brake = Brake(cgroup)
+        syncer = Syncer(log, on_error=room.fail)
         tape = Tape(log)
         consumer = Consumer(witness, take=tape.take, brake=brake, tell_loss=lambda loss: _record_loss(log, loss))
         main, init = witness.identify(box.main_pid), witness.identify(box.init_pid)
@@ -188,6 +198,8 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
             witness=witness,
             consumer=consumer,
             log=log,
+            room=room,
+            syncer=syncer,
             tape=tape,
             main=main,
             init=init,
@@ -202,6 +214,8 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         )
         consumer.start()
         stack.callback(_stop_quietly, consumer)
+        syncer.start()
+        stack.callback(syncer.abandon)
         trial.tell(Phase.HELD)
         yield trial
 

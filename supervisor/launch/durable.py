@@ -7,6 +7,7 @@ or the new content and never a part of either.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -22,12 +23,17 @@ def write_whole(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = T
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
-        write_all(descriptor, data)
-        if durable:
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    beside.rename(path)
+        try:
+            write_all(descriptor, data)
+            if durable:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        beside.rename(path)
+    except OSError:
+        with suppress(OSError):  # a full disk: half a file would only take room
+            beside.unlink()
+        raise
     if durable:
         sync_directory(path.parent)
 
