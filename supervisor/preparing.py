@@ -9,9 +9,8 @@ import glob
 import grp
 import hashlib
 import os
-import platform
 import pwd
-import secrets
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +72,7 @@ def prepare(request: RunRequest) -> Prepared:
     workspace = _workspace(request)
     user = find_user(request.user, request.environ)
     environ, dropped = filter_environ(_environ_of(user, request.environ), request.policy)
-    run = home.create(make_run_id(clock.now_s(), secrets.token_bytes(_TOKEN_BYTES)), owner=Owner.current())
+    run = home.create(make_run_id(clock.now_s(), os.urandom(_TOKEN_BYTES)), owner=Owner.current())
     started = Started(
         run=run.id,
         at=clock.now_rfc3339(),
@@ -247,4 +246,4 @@ def _host() -> dict[str, object]:
 def _versions() -> dict[str, object]:
     from probes.kernel.pins import digest  # noqa: PLC0415 - only when a run starts
 
-    return {"supervise": VERSION, "python": platform.python_version(), "witness": f"sha256:{digest()}…"}
+    return {"supervise": VERSION, "python": ".".join(map(str, sys.version_info[:3])), "witness": f"sha256:{digest()}…"}

@@ -16,8 +16,8 @@ HOOKS = ("syscall", "fork", "exec", "exit", "signal", "cgroup", "socket", "unuse
 
 #: time_ns, start_ns, pid, kind, flags, error, device, len0, len1, inode, number0, number1
 RECORD = struct.Struct("<QQIBBhIHHQQQ")
-#: struct w_writer: file, cgroup, start_ns, inode, count, size_bytes, last_ns, device, epoch
-WRITER = struct.Struct("<7QII")
+#: struct w_writer: file, object, cgroup, start_ns, inode, count, size_bytes, last_ns, device, epoch
+WRITER = struct.Struct("<8QII")
 #: struct w_writer_key: pid, fd
 WRITER_KEY = struct.Struct("<II")
 #: struct w_member: cgroup, start_ns, leader_ended, files_end

@@ -143,7 +143,7 @@ def _started(raw: Raw) -> Event:
 def _executed(raw: Raw) -> Event:
     end = raw.len0 + raw.len1
     argv = raw.text[end:].split(b"\0")
-    if argv[-1] == b"" and not (len(argv) == 1 and raw.number0 == 0):
+    if argv[-1] == b"":
         argv.pop()
     return ev.ProcessExecuted(
         n=raw.n, time_ns=raw.time_ns, process=raw.process, exe=_climbed(raw.text[: raw.len0]),
@@ -296,7 +296,10 @@ def _transport(raw: Raw) -> str:
 
 
 def _ip(packed: bytes) -> str:
-    address = ipaddress.IPv6Address(packed)
+    try:
+        address = ipaddress.IPv6Address(packed)
+    except ipaddress.AddressValueError as err:
+        raise LogError(f"a kernel record's address: expected 16 bytes, got {len(packed)}") from err
     return str(address.ipv4_mapped or address)
 
 
@@ -374,8 +377,8 @@ def decode_slab(payload: bytes, first_n: int, machine: str = "x86_64") -> Iterat
     """
     offset, n, size = 0, first_n, len(payload)
     while offset < size:
-        length = _read_u32(payload, offset)[0] & _LENGTH
         begin = offset + HEADER_BYTES
+        length = _read_u32(payload, offset)[0] & _LENGTH if begin <= size else 0
         offset = begin + (length + 7 & ~7)
         if length < RECORD.size or offset > size:
             raise LogError(f"a kernel record of event {n} is cut: expected {length} bytes, got {size - begin}")

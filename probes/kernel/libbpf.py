@@ -234,8 +234,10 @@ class BpfMap:
             if failed and ctypes.get_errno() != errno.ENOENT:
                 raise _failed("reading a map")
             raw_keys, raw_values, step = keys.raw, values.raw, self._value_bytes
-            for i in range(count.value):
-                found.append((raw_keys[i * key_bytes : (i + 1) * key_bytes], raw_values[i * step : (i + 1) * step]))
+            found.extend(
+                (raw_keys[i * key_bytes : (i + 1) * key_bytes], raw_values[i * step : (i + 1) * step])
+                for i in range(count.value)
+            )
             begin.value = end.value
             first = ctypes.byref(begin)
         return found

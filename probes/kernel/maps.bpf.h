@@ -128,25 +128,24 @@ static __always_inline void count_loss(__u64 cgroup, enum w_hook hook, long erro
 	trial->last_error = -error;
 }
 
-/* The consumer sleeps until a quarter of the ring is full, or its own timer wakes it. */
-static __always_inline __u64 wake_flag(void *ring)
-{
-	__u64 waiting = bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA);
-
-	return waiting * 4 > bpf_ringbuf_query(ring, BPF_RB_RING_SIZE) ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
-}
-
-/* A cgroup that nobody watches has no ring, and nothing to lose. */
-static __always_inline void put_bytes(__u64 cgroup, void *record, __u64 size, enum w_hook hook)
+/*
+ * The consumer sleeps until a quarter of the ring is full, or its own timer wakes it. Returns whether the producer is to
+ * be slowed down. A cgroup that nobody watches has no ring, and nothing to lose.
+ */
+static __always_inline int put_bytes(__u64 cgroup, void *record, __u64 size, enum w_hook hook)
 {
 	void *ring = bpf_map_lookup_elem(&rings, &cgroup);
+	__u64 waiting, whole;
 	long error;
 
 	if (!ring)
-		return;
-	error = bpf_ringbuf_output(ring, record, size, wake_flag(ring));
+		return 0;
+	waiting = bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA);
+	whole = bpf_ringbuf_query(ring, BPF_RB_RING_SIZE);
+	error = bpf_ringbuf_output(ring, record, size, waiting * 4 > whole ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 	if (error)
 		count_loss(cgroup, hook, error);
+	return waiting * 2 >= whole;
 }
 
 /*
@@ -155,9 +154,7 @@ static __always_inline void put_bytes(__u64 cgroup, void *record, __u64 size, en
  */
 __noinline int put(struct w_record *record, __u64 cgroup, __u32 hook)
 {
-	if (record)
-		put_bytes(cgroup, record, sizeof(*record), hook);
-	return 0;
+	return record ? put_bytes(cgroup, record, sizeof(*record), hook) : 0;
 }
 
 /* The record in a slot, with ``size`` bytes of text. */
@@ -171,9 +168,7 @@ __noinline int put_slot(__u32 n, __u64 cgroup, __u64 size, __u32 hook)
 		size = TEXT_MAX;
 	/* The verifier must see the bound on the very register that is passed on. */
 	barrier_var(size);
-	if (size <= TEXT_MAX)
-		put_bytes(cgroup, s, sizeof(struct w_record) + size, hook);
-	return 0;
+	return size <= TEXT_MAX ? put_bytes(cgroup, s, sizeof(struct w_record) + size, hook) : 0;
 }
 
 static long spin(__u32 i, void *until)

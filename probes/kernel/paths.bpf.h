@@ -14,6 +14,7 @@
 struct climb {
 	struct dentry *dentry;
 	struct mount *mount;
+	struct dentry *top;	/* of the mount */
 	struct dentry *root;
 	struct mount *root_mount;
 	char *text;
@@ -28,19 +29,37 @@ static __always_inline struct mount *mount_of(struct vfsmount *mnt)
 	return (struct mount *)((char *)mnt - bpf_core_field_offset(struct mount, mnt));
 }
 
+/* Parent and name stand side by side in a dentry, unless the kernel was built with shuffled structures. */
+struct parent_name {
+	struct dentry *parent;
+	__u64 hash_len;
+	const unsigned char *name;
+};
+
+static __always_inline void read_parent_name(struct dentry *dentry, struct parent_name *found)
+{
+	if (bpf_core_field_offset(struct dentry, d_name.name) ==
+	    bpf_core_field_offset(struct dentry, d_parent) + __builtin_offsetof(struct parent_name, name)) {
+		bpf_probe_read_kernel(found, sizeof(*found), &dentry->d_parent);
+		return;
+	}
+	found->parent = BPF_CORE_READ(dentry, d_parent);
+	found->name = BPF_CORE_READ(dentry, d_name.name);
+}
+
 static long climb_step(__u32 i, void *data)
 {
 	struct climb *c = data;
-	struct dentry *dentry = c->dentry, *parent;
+	struct dentry *dentry = c->dentry;
 	struct mount *mount = c->mount, *above;
-	const unsigned char *name;
+	struct parent_name found = {};
 	__u32 off = c->off;
 	char first = '/';
 	long n;
 
 	if (dentry == c->root && mount == c->root_mount)
 		return 1;
-	if (dentry == BPF_CORE_READ(mount, mnt.mnt_root)) {
+	if (dentry == c->top) {
 		above = BPF_CORE_READ(mount, mnt_parent);
 		if (above == mount) {
 			c->flags |= W_F_UNREACHABLE;
@@ -48,29 +67,29 @@ static long climb_step(__u32 i, void *data)
 		}
 		c->dentry = BPF_CORE_READ(mount, mnt_mountpoint);
 		c->mount = above;
+		c->top = BPF_CORE_READ(above, mnt.mnt_root);
 		return 0;
 	}
-	parent = BPF_CORE_READ(dentry, d_parent);
-	name = BPF_CORE_READ(dentry, d_name.name);
+	read_parent_name(dentry, &found);
 	if (off - c->start > W_PATH_MAX || off > TEXT_MAX - NAME_MAX_Z) {
 		c->flags |= W_F_TRUNCATED;
 		return 1;
 	}
-	n = bpf_probe_read_kernel_str(c->text + off, NAME_MAX_Z, name);
+	n = bpf_probe_read_kernel_str(c->text + off, NAME_MAX_Z, found.name);
 	if (n <= 0) {
 		c->flags |= W_F_TRUNCATED;
 		return 1;
 	}
 	/* The top of a tree that is mounted nowhere: a memory file has a name even so, others are called "/". */
-	if (parent == dentry) {
+	if (found.parent == dentry) {
 		c->flags |= W_F_UNREACHABLE;
-		bpf_probe_read_kernel(&first, 1, name);
+		bpf_probe_read_kernel(&first, 1, found.name);
 		if (first != '/')
 			c->off = off + n;
 		return 1;
 	}
 	c->off = off + n;
-	c->dentry = parent;
+	c->dentry = found.parent;
 	return 0;
 }
 
@@ -86,6 +105,7 @@ __noinline __u32 put_path(__u32 n, __u32 off, __u64 dentry, __u64 mnt)
 		return off;
 	c.dentry = (struct dentry *)dentry;
 	c.mount = mount_of((struct vfsmount *)mnt);
+	c.top = BPF_CORE_READ((struct vfsmount *)mnt, mnt_root);
 	c.root = BPF_CORE_READ(task, fs, root.dentry);
 	c.root_mount = mount_of(BPF_CORE_READ(task, fs, root.mnt));
 	c.text = s->text;

@@ -19,7 +19,8 @@ _X86_64 = {
     164: "settimeofday", 165: "mount", 166: "umount2", 167: "swapon", 168: "swapoff", 169: "reboot",
     170: "sethostname", 171: "setdomainname", 172: "iopl", 173: "ioperm", 175: "init_module", 176: "delete_module",
     179: "quotactl", 188: "setxattr", 189: "lsetxattr", 190: "fsetxattr", 197: "removexattr", 198: "lremovexattr",
-    199: "fremovexattr", 200: "tkill", 206: "io_setup", 209: "io_submit", 212: "lookup_dcookie", 227: "clock_settime", 234: "tgkill", 235: "utimes",
+    199: "fremovexattr", 200: "tkill", 206: "io_setup", 209: "io_submit", 212: "lookup_dcookie",
+    227: "clock_settime", 234: "tgkill", 235: "utimes",
     246: "kexec_load", 248: "add_key", 249: "request_key", 250: "keyctl", 257: "openat", 258: "mkdirat",
     259: "mknodat", 260: "fchownat", 261: "futimesat", 263: "unlinkat", 264: "renameat", 265: "linkat",
     266: "symlinkat", 268: "fchmodat", 272: "unshare", 275: "splice", 280: "utimensat", 285: "fallocate",
@@ -30,7 +31,8 @@ _X86_64 = {
 }  # fmt: skip
 
 _ARM64 = {
-    0: "io_setup", 2: "io_submit", 5: "setxattr", 6: "lsetxattr", 7: "fsetxattr", 14: "removexattr", 15: "lremovexattr", 16: "fremovexattr",
+    0: "io_setup", 2: "io_submit",
+    5: "setxattr", 6: "lsetxattr", 7: "fsetxattr", 14: "removexattr", 15: "lremovexattr", 16: "fremovexattr",
     18: "lookup_dcookie", 29: "ioctl", 33: "mknodat", 34: "mkdirat", 35: "unlinkat", 36: "symlinkat", 37: "linkat",
     38: "renameat", 39: "umount2", 40: "mount", 41: "pivot_root", 45: "truncate", 46: "ftruncate", 47: "fallocate",
     51: "chroot", 52: "fchmod", 53: "fchmodat", 54: "fchownat", 55: "fchown", 56: "openat", 57: "close", 60: "quotactl",

@@ -151,8 +151,7 @@ static __noinline int tell_file(struct call *c)
 	s->record.number[1] = c->number[1];
 	end = put_file_path(s, SLOT_CALL, file);
 	s->record.len[0] = end;
-	put_slot(SLOT_CALL, c->cgroup, end, W_HOOK_SYSCALL);
-	return 0;
+	return put_slot(SLOT_CALL, c->cgroup, end, W_HOOK_SYSCALL);
 }
 
 /*
@@ -189,8 +188,7 @@ static __noinline int tell_path(struct call *c)
 	}
 	if (private)
 		s->record.flags |= W_F_PRIVATE;
-	put_slot(SLOT_CALL, c->cgroup, end, W_HOOK_SYSCALL);
-	return 0;
+	return put_slot(SLOT_CALL, c->cgroup, end, W_HOOK_SYSCALL);
 }
 
 /* True when the trial has opened the file in this way before: ``way`` is 0 for reading, 1 for its path only. */
@@ -300,7 +298,6 @@ static __noinline int on_write(struct call *c)
 	struct w_member *member;
 	struct inode *inode;
 	struct file *file;
-	__u32 mode;
 
 	key.fd = argument(c, c->shape.dirfd);
 	if (c->ret == 0)
@@ -309,27 +306,28 @@ static __noinline int on_write(struct call *c)
 	if (!file)
 		return 0;
 	inode = BPF_CORE_READ(file, f_inode);
-	mode = BPF_CORE_READ(inode, i_mode);
-	if (!keeps_content(mode))
-		return 0;
-	if (c->ret < 0)
-		return ask_file(c, file, W_FILE_WRITTEN, 0, c->nr);
 	fresh.file = (__u64)file;
+	fresh.object = (__u64)inode;
 	fresh.inode = BPF_CORE_READ(inode, i_ino);
-	fresh.device = kernel_device(inode);
 	orders_now = bpf_map_lookup_elem(&orders, &c->cgroup);
 	if (orders_now)
 		fresh.epoch = orders_now->epoch;
 	known = bpf_map_lookup_elem(&writers, &key);
-	if (known && known->file == fresh.file && known->inode == fresh.inode && known->device == fresh.device &&
-	    known->epoch == fresh.epoch) {
+	/* An address is used again, and so is a number, but hardly all of them: and on_open ends what came before. */
+	if (c->ret > 0 && known && known->file == fresh.file && known->object == fresh.object &&
+	    known->inode == fresh.inode && known->epoch == fresh.epoch) {
 		__sync_fetch_and_add(&known->count, 1);
 		__sync_fetch_and_add(&known->size_bytes, c->ret);
 		known->last_ns = bpf_ktime_get_boot_ns();
 		return 0;
 	}
+	if (!keeps_content(BPF_CORE_READ(inode, i_mode)))
+		return 0;
+	if (c->ret < 0)
+		return ask_file(c, file, W_FILE_WRITTEN, 0, c->nr);
 	if (known)
 		tell_totals(key.pid, key.fd);
+	fresh.device = kernel_device(inode);
 	fresh.cgroup = c->cgroup;
 	fresh.start_ns = start_of(bpf_get_current_task_btf());
 	fresh.count = 1;
@@ -556,30 +554,31 @@ struct messages {
 	__u8 pad[7];
 };
 
-/* One of the headers of control data; a list that goes on after the last one we look at counts as passing. */
-static __always_inline bool passes_rights(struct user_msghdr *message)
+/* Whether one of the headers of control data passes descriptors; a list that goes on after the last one we look at counts as passing. */
+__noinline int passes_rights(__u64 at, __u64 end)
 {
-	__u64 at = (__u64)message->msg_control, end = at + message->msg_controllen;
 	struct cmsghdr control;
 
 	for (int i = 0; i < CONTROLS_MAX; i++) {
 		if (!at || at + sizeof(control) > end || bpf_probe_read_user(&control, sizeof(control), (void *)at))
-			return false;
+			return 0;
 		if (control.cmsg_level == SOL_SOCKET && control.cmsg_type == SCM_RIGHTS && control.cmsg_len > sizeof(control))
-			return true;
+			return 1;
 		at += CONTROL_ALIGN(control.cmsg_len);
 	}
-	return true;
+	return 1;
 }
 
 static long look_into_message(__u32 i, void *data)
 {
 	struct messages *m = data;
+	__u64 at;
 
 	if (bpf_probe_read_user(&m->message, sizeof(m->message), (void *)m->next))
 		return 1;
 	m->next += sizeof(struct user_mmsghdr);
-	m->passes = passes_rights(&m->message);
+	at = (__u64)m->message.msg_control;
+	m->passes = passes_rights(at, at + m->message.msg_controllen);
 	return m->passes;
 }
 
@@ -751,10 +750,11 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
 	if (told == TELL_NOTHING)
 		return 0;
 	if (told == TELL_FILE)
-		tell_file(&c);
+		told = tell_file(&c);
 	else if (told == TELL_PATH)
-		tell_path(&c);
-	throttle(c.cgroup);
+		told = tell_path(&c);
+	if (told)
+		throttle(c.cgroup);
 	return 0;
 }
 

@@ -118,7 +118,8 @@ struct w_writer_key {
 };
 
 struct w_writer {
-	__u64 file;
+	__u64 file;		/* address in the kernel, as is the next one */
+	__u64 object;		/* the inode itself */
 	__u64 cgroup;
 	__u64 start_ns;
 	__u64 inode;
@@ -135,6 +136,6 @@ W_CHECK(struct w_trial, 120);
 W_CHECK(struct w_orders, 8);
 W_CHECK(struct w_settings, 16);
 W_CHECK(struct w_member, 24);
-W_CHECK(struct w_writer, 64);
+W_CHECK(struct w_writer, 72);
 
 #endif

@@ -137,14 +137,14 @@ class KernelWitness:
         """Take, as a slab of records and their count, the writes that no close has told yet: each is told once."""
         records = []
         for key, value in self._writers.entries(abi.WRITER_KEY.size):
-            mine = abi.WRITER.unpack(value)[1] == self._cgroup_id
+            mine = abi.WRITER.unpack(value)[2] == self._cgroup_id
             taken = self._writers.take(key) if mine else None
             if taken and (record := self._totals(key, taken)):
                 records.append(record)
         return b"".join(records), len(records)
 
     def _totals(self, key: bytes, value: bytes) -> bytes | None:
-        _file, _cgroup, start_ns, inode, count, size_bytes, last_ns, device, _epoch = abi.WRITER.unpack(value)
+        _file, _object, _cgroup, start_ns, inode, count, size_bytes, last_ns, device, _epoch = abi.WRITER.unpack(value)
         if count < 2:  # noqa: PLR2004 - the first write was told when it happened
             return None
         pid, _fd = abi.WRITER_KEY.unpack(key)

@@ -66,6 +66,10 @@ class ArgumentRule:
     at_least: bool = False
 
 
+ABSENT_NAMES = ("clone3", "io_setup", "io_submit")
+"""As if the kernel did not have them, so that programs use what they did before: libc clone, databases pwrite. The
+witness does not look into the control blocks of asynchronous writes."""
+
 CONDITIONAL: tuple[ArgumentRule, ...] = (
     *(
         ArgumentRule(name=name, argument=0, value=flag, mask=flag)
@@ -108,7 +112,8 @@ def compile_filter() -> bytes:
     refuse = pyseccomp.ERRNO(errno.EPERM)
     for number in refused().values():
         program.add_rule(refuse, number)
-    program.add_rule(pyseccomp.ERRNO(errno.ENOSYS), "clone3")
+    for name in ABSENT_NAMES:
+        program.add_rule(pyseccomp.ERRNO(errno.ENOSYS), name)
     for rule in CONDITIONAL:
         program.add_rule(refuse, rule.name, _comparison(rule))
     with open(os.memfd_create("filter"), "rb+") as file:  # noqa: PTH123 - a descriptor
@@ -138,7 +143,7 @@ def load_filter(cache: Path | None) -> bytes:
 
 
 def _rules_digest() -> str:
-    rules = repr((1, os.uname().machine, REFUSED_NAMES, _NUMBERS, CONDITIONAL))
+    rules = repr((2, os.uname().machine, REFUSED_NAMES, ABSENT_NAMES, _NUMBERS, CONDITIONAL))
     return hashlib.sha256(rules.encode()).hexdigest()[:16]
 
 

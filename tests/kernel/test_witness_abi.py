@@ -42,6 +42,7 @@ def test_structures_have_the_same_members_at_the_same_places(
         ("w_writer", abi.WRITER),
         ("w_writer_key", abi.WRITER_KEY),
         ("w_settings", abi.SETTINGS),
+        ("w_orders", abi.ORDERS),
         ("w_member", abi.MEMBER),
     ],
 )

@@ -229,7 +229,7 @@ def test_links_are_told_with_both_names(act: str, tmp_path: Path) -> None:
 
 
 def test_link_by_descriptor_alone_names_the_file(tmp_path: Path) -> None:
-    """Linkat with AT_EMPTY_PATH is told with the path of the descriptor's file."""
+    """A linkat with AT_EMPTY_PATH is told with the path of the descriptor's file."""
     (tmp_path / "f").touch()
     linked = witnessed(IN_PLACE + "call(265, os.open('f', 0), b'', -100, b'g', 0x1000)", tmp_path).one(FileLinked)
     assert (linked.path, linked.new_path) == (bytes(tmp_path / "f"), bytes(tmp_path / "g"))

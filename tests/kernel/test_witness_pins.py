@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from witness_builder import WitnessLab
 
-from probes.kernel import pins
+from probes.kernel import libbpf, pins
 from supervisor.errors import MachineError
 from supervisor.events import ProcessExited
 from supervisor.launch.cgroup import Cgroup, find_root
-from witness_builder import WitnessLab
 
 pytestmark = pytest.mark.kernel("witness")
 
@@ -74,11 +74,9 @@ def test_trials_share_one_set_and_the_last_takes_it_away() -> None:
 def test_trials_are_told_apart() -> None:
     """What one trial does is told to its own witness alone."""
     with WitnessLab() as one, WitnessLab() as other:
-        codes = []
         for lab, code in ((one, "exit 1"), (other, "exit 2")):
             lab.start("/bin/sh", "-c", code).communicate()
-        for lab in (one, other):
-            codes.append([event.exit_code for event in lab.drain() if isinstance(event, ProcessExited)])
+        codes = [[e.exit_code for e in lab.drain() if isinstance(e, ProcessExited)] for lab in (one, other)]
     assert codes == [[1], [2]]
 
 
@@ -133,15 +131,15 @@ def _alone() -> None:
 
 def test_interrupted_load_leaves_no_half_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """When a program cannot be attached, nothing stays pinned, and the next watch starts afresh."""
-    attach = pins.libbpf.BpfObject.attach_pinned
+    attach = libbpf.BpfObject.attach_pinned
     calls = iter(range(100))
 
-    def failing(*arguments: object, **options: object) -> None:
+    def failing(*arguments: Any, **options: Any) -> None:
         if next(calls) == 5:
             raise MachineError("attaching link_x failed")
-        attach(*arguments, **options)  # type: ignore[arg-type]
+        attach(*arguments, **options)
 
-    monkeypatch.setattr(pins.libbpf.BpfObject, "attach_pinned", failing)
+    monkeypatch.setattr(libbpf.BpfObject, "attach_pinned", failing)
     with pytest.raises(MachineError, match="link_x"), WitnessLab():
         pass
     assert ours() == []
@@ -169,14 +167,19 @@ def test_many_supervisors_start_and_stop_at_once() -> None:
     assert ours() == []
 
 
+def descriptors() -> set[str]:
+    """Name the open descriptors, but for the one that is looking."""
+    return {path.name for path in Path("/proc/self/fd").iterdir() if path.exists()}
+
+
 def test_closing_gives_back_every_descriptor() -> None:
     """A witness that was closed leaves no descriptor open."""
     with WitnessLab():
         pass
-    before = set(os.listdir("/proc/self/fd"))
+    before = descriptors()
     with WitnessLab() as lab:
         lab.finish(lab.start("/bin/true"))
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
 
 
 def test_missing_object_says_how_to_build_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

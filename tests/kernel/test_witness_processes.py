@@ -136,7 +136,8 @@ def test_threads_that_end_side_by_side_end_one_process_once(tmp_path: Path) -> N
     seen = witnessed_c(MANY_THREADS, tmp_path, "200")
     exits = seen.of(ProcessExited)
     assert len(exits) == len({e.process for e in exits}) == 201
-    waited = dict(tuple(map(int, line.split())) for line in seen.out.splitlines())
+    numbers = [int(word) for word in seen.out.split()]
+    waited = dict(zip(numbers[::2], numbers[1::2], strict=True))
     assert {e.process.pid: e.exit_code for e in exits[:-1] if e.process} == waited
 
 
@@ -163,7 +164,7 @@ def test_death_by_signal_is_told_as_such() -> None:
 
 
 def test_arguments_are_whole_and_bytes() -> None:
-    """Argv is told as bytes, with empty arguments and ones that are no UTF-8."""
+    """The arguments are told as bytes, with empty arguments and ones that are no UTF-8."""
     seen = witnessed(r"fork(lambda: os.execv('/bin/true', [b'true', b'', b'\xff\xfe', b'a b', b'']))")
     executed = seen.of(ProcessExecuted)[-1]
     assert executed.argv == (b"true", b"", b"\xff\xfe", b"a b", b"")
@@ -224,7 +225,7 @@ for path in sys.argv[1], '/nowhere/x':
 
 
 def test_exec_by_descriptor_names_the_file() -> None:
-    """Execveat with an empty path is told with the program that runs."""
+    """An execveat with an empty path is told with the program that runs."""
     seen = witnessed("fork(lambda: os.execve(os.open('/bin/true', os.O_RDONLY), ['t'], {}))")
     assert seen.of(ProcessExecuted)[-1].exe == bytes(Path("/bin/true").resolve())
 
@@ -478,7 +479,7 @@ int main(int argc, char **argv) {
 
 
 def test_call_of_another_architecture_is_a_loss_and_no_other_call(tmp_path: Path) -> None:
-    """Int 0x80 is not read by the numbers of x86-64: it counts as lost, and nothing is told of it."""
+    """A call by int 0x80 is not read by the numbers of x86-64: it counts as lost, and nothing is told of it."""
     program = compile_c(INT80, tmp_path)
     with WitnessLab() as lab:
         seen = lab.finish(lab.start(program, tmp_path / "made"))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from witness_builder import Seen, WitnessLab, witnessed
+from witness_builder import PRELUDE, WitnessLab, witnessed
 
 from supervisor.events import (
     ConnectionAttempted,
@@ -25,12 +26,12 @@ pytestmark = pytest.mark.kernel("witness")
 
 TRY = """
 def attempt(act):
-    try: print(0 if act() is not None or True else 0)
+    try: act(); print(0)
     except OSError as error: print(error.errno)
 tcp = lambda family=socket.AF_INET: socket.socket(family, socket.SOCK_STREAM)
 udp = lambda family=socket.AF_INET: socket.socket(family, socket.SOCK_DGRAM)
 """
-PASS = """
+WITH_RIGHTS = """
 def right(*fds): return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f'{len(fds)}i', *fds))]
 """
 
@@ -45,7 +46,7 @@ def right(*fds): return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f'{l
     ],
 )
 def test_connections_outside_are_refused_and_told(act: str, ip: str) -> None:
-    """Connect to an address outside fails with EPERM and is told with the address that the kernel took."""
+    """A connection to an address outside fails with EPERM and is told with the address that the kernel took."""
     seen = witnessed(f"{TRY}attempt(lambda: {act})")
     assert int(seen.out) == errno.EPERM
     blocked = seen.one(ConnectionBlocked)
@@ -68,7 +69,8 @@ def test_datagrams_outside_are_refused_and_told(act: str, ip: str) -> None:
 def mmsg():
     s = udp(); name = struct.pack('>HH4s8x', 0, 53, socket.inet_aton('198.51.100.9'))
     name = struct.pack('H', 2) + name[2:]; held = ctypes.create_string_buffer(name)
-    text = ctypes.create_string_buffer(b'x'); vec = ctypes.create_string_buffer(struct.pack('QQ', ctypes.addressof(text), 1))
+    text = ctypes.create_string_buffer(b'x')
+    vec = ctypes.create_string_buffer(struct.pack('QQ', ctypes.addressof(text), 1))
     head = struct.pack('QI4xQQQQi4xI4x', ctypes.addressof(held), 16, ctypes.addressof(vec), 1, 0, 0, 0, 0)
     result = call(307, s.fileno(), ctypes.create_string_buffer(head), 1, 0)
     if result < 0: raise OSError(-result, 'refused')
@@ -80,7 +82,7 @@ def mmsg():
 
 
 def test_connected_datagram_socket_is_a_blocked_connection() -> None:
-    """Connect of a UDP socket to an address outside is refused like any other."""
+    """Connecting a UDP socket to an address outside is refused like any other."""
     seen = witnessed(f"{TRY}attempt(lambda: udp().connect(('203.0.113.5', 9)))")
     assert int(seen.out) == errno.EPERM
     assert seen.one(ConnectionBlocked).transport == "udp"
@@ -116,7 +118,8 @@ def test_sockets_are_told_also_refused_ones() -> None:
     """Raw, packet and vsock sockets that are refused are told with family, type and errno."""
     code = f"""{TRY}
 os.setuid(65534)
-attempt(lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)); attempt(lambda: socket.socket(17, socket.SOCK_RAW, 0))
+attempt(lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))
+attempt(lambda: socket.socket(17, socket.SOCK_RAW, 0))
 attempt(lambda: socket.socket(40, socket.SOCK_STREAM)); udp()
 """
     seen = witnessed(code)
@@ -179,18 +182,22 @@ t = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); t.bind(sys.argv[1] + '2');
 )
 def test_passed_descriptors_are_told_on_both_sides(control: str) -> None:
     """A descriptor in a message is told where it is sent and received, wherever it stands in the control data."""
-    code = f"{PASS}a, b = socket.socketpair(); a.sendmsg([b'x'], {control}); b.recvmsg(9, 999); a.sendmsg([b'x'], [])"
+    sending = f"a.sendmsg([b'x'], {control}); b.recvmsg(9, 999); a.sendmsg([b'x'], [])"
+    code = f"{WITH_RIGHTS}a, b = socket.socketpair(); {sending}"
     passed = witnessed(code).of(DescriptorPassed)
     assert [(event.received, event.outside) for event in passed] == [(False, False), (True, False)]
 
 
 def test_descriptor_in_a_later_message_of_many_is_told() -> None:
-    """Sendmmsg and recvmmsg tell a descriptor that is only in their second message."""
+    """Both sendmmsg and recvmmsg tell a descriptor that is only in their second message."""
     code = """
 a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-text = ctypes.create_string_buffer(b'x'); vec = ctypes.create_string_buffer(struct.pack('QQ', ctypes.addressof(text), 1))
+text = ctypes.create_string_buffer(b'x')
+vec = ctypes.create_string_buffer(struct.pack('QQ', ctypes.addressof(text), 1))
 rights = ctypes.create_string_buffer(struct.pack('Qiii4x', 20, 1, 1, 0))
-def head(size): return struct.pack('QI4xQQQQi4xI4x', 0, 0, ctypes.addressof(vec), 1, ctypes.addressof(rights) if size else 0, size, 0, 0)
+def head(size):
+    at = ctypes.addressof(rights) if size else 0
+    return struct.pack('QI4xQQQQi4xI4x', 0, 0, ctypes.addressof(vec), 1, at, size, 0, 0)
 heads = ctypes.create_string_buffer(head(0) + head(24))
 print(call(307, a.fileno(), heads, 2, 0), call(299, b.fileno(), heads, 2, 0, None))
 """
@@ -208,22 +215,17 @@ def host_listener(path: Path) -> Iterator[socket.socket]:
         yield server
 
 
-def in_pid_namespace(lab: WitnessLab, code: str, *arguments: str | Path) -> Seen:
-    """Run a program in a pid namespace of its own, as a box does."""
-    import sys  # noqa: PLC0415 - its own interpreter, once
-
-    from witness_builder import PRELUDE  # noqa: PLC0415
-
-    return lab.finish(
-        lab.start("unshare", "--pid", "--fork", sys.executable, "-I", "-S", "-c", PRELUDE + code, *arguments)
-    )
+def start_in_pid_namespace(lab: WitnessLab, code: str, *arguments: str | Path) -> subprocess.Popen[str]:
+    """Start a program in a pid namespace of its own, as a box does."""
+    inside = ("unshare", "--pid", "--fork", sys.executable, "-I", "-S", "-c", PRELUDE + code)
+    return lab.start(*inside, *arguments)
 
 
 def test_peer_outside_is_marked(tmp_path: Path) -> None:
     """In a pid namespace, a connection to a server outside and a descriptor sent over it are marked as outside."""
-    code = f"{PASS}s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.sendmsg([b'x'], right(0))"
+    code = f"{WITH_RIGHTS}s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.sendmsg([b'x'], right(0))"
     with WitnessLab() as lab, host_listener(tmp_path / "s"):
-        seen = in_pid_namespace(lab, code, tmp_path / "s")
+        seen = lab.finish(start_in_pid_namespace(lab, code, tmp_path / "s"))
     assert not seen.err
     assert seen.one(ConnectionAttempted).outside
     assert seen.one(DescriptorPassed).outside
@@ -231,14 +233,14 @@ def test_peer_outside_is_marked(tmp_path: Path) -> None:
 
 def test_peer_inside_is_not_marked(tmp_path: Path) -> None:
     """In a pid namespace, a server and a pair of the trial's own are inside."""
-    code = f"""{PASS}
+    code = f"""{WITH_RIGHTS}
 s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen()
 fork(lambda: (c := socket.socket(socket.AF_UNIX), c.connect(sys.argv[1]), c.sendmsg([b'x'], right(0))) and None)
 s.accept()[0].recvmsg(9, 999)
 a, b = socket.socketpair(); a.sendmsg([b'x'], right(0))
 """
     with WitnessLab() as lab:
-        seen = in_pid_namespace(lab, code, tmp_path / "s")
+        seen = lab.finish(start_in_pid_namespace(lab, code, tmp_path / "s"))
     assert not seen.err
     assert not seen.one(ConnectionAttempted).outside
     assert [(event.received, event.outside) for event in seen.of(DescriptorPassed)] == [
@@ -252,13 +254,7 @@ def test_caller_from_outside_is_told(tmp_path: Path) -> None:
     """When somebody outside connects to a server of the trial, its accept tells a contact with outside."""
     code = "s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); print(flush=True); s.accept()"
     with WitnessLab() as lab, socket.socket(socket.AF_UNIX) as client:
-        import sys  # noqa: PLC0415 - its own interpreter, once
-
-        from witness_builder import PRELUDE  # noqa: PLC0415
-
-        server = lab.start(
-            "unshare", "--pid", "--fork", sys.executable, "-I", "-S", "-c", PRELUDE + code, tmp_path / "s"
-        )
+        server = start_in_pid_namespace(lab, code, tmp_path / "s")
         assert server.stdout is not None
         server.stdout.readline()
         client.connect(str(tmp_path / "s"))
@@ -273,4 +269,3 @@ def test_sockets_of_others_are_let_through() -> None:
         server.listen()
         client.connect(server.getsockname())
         assert lab.drain() == []
-    assert os.getpid()

@@ -1,4 +1,4 @@
-"""Programs that are watched without a box: a cgroup, a witness and whatever a test runs in it, gone again afterwards."""
+"""Programs that are watched without a box: a cgroup, a witness and what a test runs in it, gone again afterwards."""
 
 from __future__ import annotations
 
