@@ -28,7 +28,7 @@ WAIT_VARIABLE = "SUPERVISE_WAIT_FOR_ROOM"
 
 _TRY_EVERY_S = 0.2
 _HOLDER = "log"
-_GIB = 1 << 30
+_MIB = 1 << 20
 T = TypeVar("T")
 
 
@@ -210,8 +210,8 @@ def _described(place: Path) -> str:
         found = os.statvfs(mount)
     except OSError:
         return str(mount)
-    free, size = found.f_bavail * found.f_frsize / _GIB, found.f_blocks * found.f_frsize / _GIB
-    return f"{mount} ({free:.2f} of {size:.2f} GiB free)"
+    free, size = found.f_bavail * found.f_frsize / _MIB, found.f_blocks * found.f_frsize / _MIB
+    return f"{mount} ({free:,.1f} of {size:,.1f} MiB free)"
 
 
 def _now_ns() -> int:
