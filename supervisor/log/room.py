@@ -164,7 +164,7 @@ class Room:
             f"no room for the log: the run was ended and is not sealed, so its verdicts are unresolved ({refusal})"
         )
         hint = (
-            f"nothing that was logged or staged is lost: once there is room, `supervise show {run}` tells what there is, "
+            f"nothing that was logged or staged is lost: with room again `supervise show {run}` tells what there is, "
             f"`supervise commit {run}` applies what it staged"
         )
         return LogFullError(message, place=_described(self._run), hint=hint)

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from witness_builder import WitnessLab, compile_c
 
 from probes.kernel.consumer import Consumer
 from probes.kernel.witness import DEFAULT_RING_BYTES, Loss
 from supervisor.events import Event, FileDeleted, ProcessExecuted
 from supervisor.launch.brake import Brake
-from witness_builder import WitnessLab, compile_c
 
 pytestmark = pytest.mark.kernel("witness")
 

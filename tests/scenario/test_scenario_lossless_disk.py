@@ -58,7 +58,9 @@ def expect_unsealed(lab: Lab) -> None:
     assert verified.returncode == 1
     assert b"never sealed" in verified.stderr
     shown = lab.call("show", "last").stdout
-    assert all(f"{name} unresolved".encode() in b" ".join(shown.split()) for name in ("finality", "separation", "scope"))
+    assert all(
+        f"{name} unresolved".encode() in b" ".join(shown.split()) for name in ("finality", "separation", "scope")
+    )
     assert b" unsealed " in lab.call("ls").stdout
     assert lab.call("events", "last").returncode == 0
     assert not trial_cgroups() & {run.name for run in runs(lab)}
@@ -133,7 +135,7 @@ def test_full_disk_is_noticed_while_the_trial_does_nothing(full_lab: Lab) -> Non
     ("phase", "leave_kib"), [("settled", 0), *(("judging", leave_kib) for leave_kib in (0, 8, 12, 16, 20, 24, 32))]
 )
 def test_disk_that_fills_up_while_the_run_is_concluded(full_lab: Lab, phase: str, leave_kib: int) -> None:
-    """Wherever it is full (end of the log, commit, completion, seal): sealed or clearly not, and never half committed."""
+    """Wherever it is met (end of the log, commit, completion, seal): sealed or clearly not, never half committed."""
     driver = [sys.executable, "-c", RUN_AND_FILL, str(full_lab.home), phase, str(leave_kib << 10), str(full_lab.work)]
     environ = os.environ | {"SUPERVISE_HOME": str(full_lab.home), "PYTHONPATH": os.pathsep.join(sys.path)}
     ended = subprocess.run(driver, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
@@ -143,7 +145,7 @@ def test_disk_that_fills_up_while_the_run_is_concluded(full_lab: Lab, phase: str
     assert not list(full_lab.home.glob("runs/*/.completion*"))
     (full_lab.home / "filler").unlink()
     if not sealed:
-        assert "there is room" in ended.stdout
+        assert "with room again" in ended.stdout
         expect_unsealed(full_lab)
     if sealed and (full_lab.work / "out").exists():
         assert json.loads((runs(full_lab)[-1] / "completion.json").read_bytes())["finality"]["verdict"] == "final"

@@ -114,5 +114,7 @@ def _peak_bytes(lab: Lab, *argv: str) -> int:
 
 def _span_s(first: str, last: str) -> float:
     """Give the seconds between two times of one day."""
-    seconds = [sum(float(p) * u for p, u in zip(t[11:-1].split(":"), (3600, 60, 1), strict=True)) for t in (first, last)]
+    seconds = [
+        sum(float(p) * u for p, u in zip(t[11:-1].split(":"), (3600, 60, 1), strict=True)) for t in (first, last)
+    ]
     return (seconds[1] - seconds[0]) % 86400
