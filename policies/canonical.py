@@ -12,9 +12,12 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from policies.amounts import plain_amount
 from policies.durations import format_duration, format_period
-from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section
-from policies.types import Period, Policy
+from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
+from policies.types import Memory, Period, Policy
+
+_AMOUNTS = frozenset({Shape.COUNT, Shape.CPUS, Shape.SIZE})
 
 
 def policy_to_mapping(policy: Policy) -> dict[str, Any]:
@@ -48,6 +51,8 @@ def _table(section: Section, value: object) -> dict[str, Any]:
 
 def _plain(key: Key, value: object) -> Any:  # noqa: ANN401  (whatever JSON can hold)
     match value:
+        case Memory() | float() | int() | None if key.shape in _AMOUNTS:
+            return plain_amount(value)
         case Period():
             return format_period(value)
         case StrEnum():

@@ -17,6 +17,8 @@ from policies.types import (
     FilesMode,
     FilesPolicy,
     LimitRole,
+    Limits,
+    LogPolicy,
     NetworkDefault,
     NetworkPolicy,
     StopRule,
@@ -34,6 +36,9 @@ class Shape(StrEnum):
     DURATION = "duration"
     PERIOD = "period"
     CHOICE = "choice"
+    COUNT = "count"
+    CPUS = "number"
+    SIZE = "size"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +66,7 @@ class Section:
     """One table of the file, and the type that holds it."""
 
     name: str
-    type: type[Claim | StopRule | FilesPolicy | NetworkPolicy | CredentialsPolicy]
+    type: type[Claim | StopRule | FilesPolicy | NetworkPolicy | CredentialsPolicy | Limits | LogPolicy]
     about: str
     keys: tuple[Key, ...]
 
@@ -198,5 +203,35 @@ CREDENTIALS = Section(
     ),
 )
 
-SECTIONS = (CLAIM, STOP, FILES, NETWORK, CREDENTIALS)
+LOG = Section(
+    name="log",
+    type=LogPolicy,
+    about="What is done for the log beside keeping it.",
+    keys=(
+        Key(
+            name="checkpoint_to",
+            field="checkpoint_to",
+            shape=Shape.TEXTS,
+            about="Second places that get every signed checkpoint as it is made: files, directories or https URLs.",
+        ),
+    ),
+)
+
+LIMITS = Section(
+    name="limits",
+    type=Limits,
+    about="How much of the machine a trial may use; `none` lifts a limit.",
+    keys=(
+        Key(name="pids", field="pids", shape=Shape.COUNT, about="Processes and threads at any one time."),
+        Key(
+            name="memory",
+            field="memory",
+            shape=Shape.SIZE,
+            about="Memory, its own /tmp and /dev/shm among it: a size such as 2GiB, or a share of the machine's.",
+        ),
+        Key(name="cpu", field="cpu", shape=Shape.CPUS, about="Processors' worth of time, such as 0.5 or 2."),
+    ),
+)
+
+SECTIONS = (CLAIM, STOP, FILES, NETWORK, CREDENTIALS, LIMITS, LOG)
 """Every table of a policy file, in the order in which they are printed. Each is an attribute of `Policy` by name."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from policies.amounts import parse_count, parse_cpus, parse_memory
 from policies.durations import parse_duration, parse_period
 from policies.keys import FILES, STOP, Key, Section
 from policies.parse import check_policy, parse_choice
@@ -18,6 +19,8 @@ from policies.types import (
     FilesMode,
     FilesPolicy,
     LimitRole,
+    Limits,
+    LogPolicy,
     Policy,
     StopRule,
 )
@@ -45,6 +48,10 @@ class PolicyOptions:
     limit_role: str | None = None
     at_endpoint: str | None = None
     settle: str | None = None
+    checkpoint_to: tuple[str, ...] = ()
+    pids: str | None = None
+    memory: str | None = None
+    cpus: str | None = None
 
 
 def apply_options(policy: Policy, options: PolicyOptions) -> Policy:
@@ -60,6 +67,8 @@ def apply_options(policy: Policy, options: PolicyOptions) -> Policy:
             stop=_stop(policy.stop, options),
             files=_files(policy.files, options),
             credentials=_credentials(policy.credentials, options),
+            log=LogPolicy(checkpoint_to=_added(policy.log.checkpoint_to, options.checkpoint_to, "--checkpoint-to")),
+            limits=_limits(policy.limits, options),
         )
         check_policy(changed)
     except PolicyError as err:
@@ -120,6 +129,15 @@ def _files(files: FilesPolicy, options: PolicyOptions) -> FilesPolicy:
 def _credentials(credentials: CredentialsPolicy, options: PolicyOptions) -> CredentialsPolicy:
     names = tuple(_split_env(text)[0] for text in options.env)
     return replace(credentials, env=_added(credentials.env, names, "--env"))
+
+
+def _limits(limits: Limits, options: PolicyOptions) -> Limits:
+    return replace(
+        limits,
+        pids=limits.pids if options.pids is None else parse_count(options.pids, place="--pids"),
+        memory=limits.memory if options.memory is None else parse_memory(options.memory, place="--memory"),
+        cpu=limits.cpu if options.cpus is None else parse_cpus(options.cpus, place="--cpus"),
+    )
 
 
 def _choice(section: Section, name: str, text: str) -> str:

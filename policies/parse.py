@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NoReturn
 
+from policies.amounts import parse_count, parse_cpus, parse_memory
 from policies.durations import parse_duration, parse_period
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
 from policies.types import Commit, FilesMode, Period, Policy
@@ -132,7 +133,7 @@ def _read_name(document: Mapping[str, Any]) -> str:
     return _text(document["name"], "name") if "name" in document else "unnamed"
 
 
-def _read_section(section: Section, table: object) -> Any:  # noqa: ANN401  (one of the five section types)
+def _read_section(section: Section, table: object) -> Any:  # noqa: ANN401  (one of the section types)
     if not isinstance(table, dict):
         _refuse("a table", table, section.name)
     _refuse_unknown(table, [key.name for key in section.keys], f"{section.name}.")
@@ -149,6 +150,12 @@ def _read_key(key: Key, value: object, section: str) -> object:
             return _texts(key, value, place)
         case Shape.CHOICE:
             return parse_choice(key.choices, value, place=place)
+        case Shape.COUNT:
+            return parse_count(value, place=place)
+        case Shape.CPUS:
+            return parse_cpus(value, place=place)
+        case Shape.SIZE:
+            return parse_memory(value, place=place)
         case Shape.DURATION | Shape.PERIOD | Shape.TEXT:
             return _READERS[key.shape](key, _text(value, place), place)
 

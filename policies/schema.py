@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import Any, assert_never
 
+from policies.amounts import LEAST_CPUS, NONE, SIZE_PATTERN
 from policies.canonical import policy_to_mapping
 from policies.durations import DURATION_PATTERN, PERIOD_PATTERN
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
 from policies.types import Policy
+
+_AMOUNTS: dict[Shape, dict[str, Any]] = {
+    Shape.COUNT: {"anyOf": [{"type": "integer", "minimum": 1}, {"const": NONE}]},
+    Shape.CPUS: {"anyOf": [{"type": "number", "minimum": LEAST_CPUS}, {"const": NONE}]},
+    Shape.SIZE: {"type": "string", "pattern": f"^{SIZE_PATTERN}$"},
+}
 
 
 def json_schema() -> dict[str, Any]:
@@ -55,5 +62,7 @@ def _shape(key: Key) -> dict[str, Any]:
             return {"type": "string", "pattern": f"^({PERIOD_PATTERN})$"}
         case Shape.CHOICE:
             return {"enum": [choice.value for choice in key.choices]}
+        case Shape.COUNT | Shape.CPUS | Shape.SIZE:
+            return _AMOUNTS[key.shape]
         case _:
             assert_never(key.shape)

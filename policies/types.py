@@ -132,6 +132,33 @@ class CredentialsPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogPolicy:
+    """Where signed checkpoints of the log are sent as they are made: files, directories or https URLs."""
+
+    checkpoint_to: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """An amount of memory: a size, or (``percent`` set) a share of what the machine has."""
+
+    size_bytes: int = 0
+    percent: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much of the machine a trial may use; None is no limit.
+
+    The box's own two processes come on top of ``pids``.
+    """
+
+    pids: int | None = 4096
+    memory: Memory | None = field(default_factory=lambda: Memory(percent=80))
+    cpu: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """One whole policy. ``digest`` covers its canonical form, ``sha256:…``."""
 
@@ -141,3 +168,5 @@ class Policy:
     files: FilesPolicy = field(default_factory=FilesPolicy)
     network: NetworkPolicy = field(default_factory=NetworkPolicy)
     credentials: CredentialsPolicy = field(default_factory=CredentialsPolicy)
+    log: LogPolicy = field(default_factory=LogPolicy)
+    limits: Limits = field(default_factory=Limits)

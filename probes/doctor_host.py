@@ -14,6 +14,8 @@ from pathlib import Path
 from probes.doctor_box import nearest
 from probes.doctor_findings import FINALITY, SCOPE, Answered, Question, no, untested, yes
 from probes.doctor_trials import try_program
+from supervisor.launch.cgroup import find_root
+from supervisor.launch.controllers import NAMES, find_controllers
 
 GROUP = "Host: room, limits, neighbours"
 FICLONE = 0x40049409
@@ -86,6 +88,15 @@ def examine_processes() -> Answered:
     return yes("no limit" if soft == resource.RLIM_INFINITY else str(soft))
 
 
+def examine_limits() -> Answered:
+    """The controllers that the limits of a trial are enforced through."""
+    found = find_controllers(find_root())
+    places = [f"{name} (cgroup {'v1' if found[name].legacy else 'v2'})" for name in NAMES if name in found]
+    missing = [name for name in NAMES if name not in found]
+    detail = ", ".join(places) or "no controller"
+    return no(f"{detail}; nothing limits {', '.join(missing)}") if missing else yes(detail)
+
+
 def questions(state_dir: Path) -> tuple[Question, ...]:
     """Give the questions about the host, for that state directory."""
     return (
@@ -126,6 +137,14 @@ def questions(state_dir: Path) -> tuple[Question, ...]:
             asks="limit of open files",
             probe=examine_files,
             hint="raise it: ulimit -n 4096",
+        ),
+        Question(
+            name="limits",
+            group=GROUP,
+            asks="limits of a trial",
+            probe=examine_limits,
+            hint="boot a kernel with the controllers pids, memory and cpu (cgroup_enable=memory on some boards); "
+            "until then one trial can use up the machine",
         ),
         Question(name="processes", group=GROUP, asks="limit of processes", probe=examine_processes),
         Question(

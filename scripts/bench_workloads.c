@@ -3,6 +3,7 @@
  * what a supervisor costs at its start and end stays out of the figure.
  *
  *   workloads loop N       N times: open a file for writing, write 4 KiB over it, close it
+ *   workloads paced N      N times the same, 5000 times a second
  *   workloads forks N      N times: fork a child that ends at once, wait for it
  *   workloads getppid N    N times the cheapest call there is
  *   workloads time CMD...  run CMD and wait for it; its output goes to stderr
@@ -34,6 +35,24 @@ static int run_loop(long count)
 
 		if (fd < 0 || write(fd, block, sizeof(block)) != (ssize_t)sizeof(block) || close(fd))
 			return 1;
+	}
+	return 0;
+}
+
+static int run_paced(long count)
+{
+	struct timespec due;
+
+	clock_gettime(CLOCK_MONOTONIC, &due);
+	for (long i = 0; i < count; i += 50) {
+		if (run_loop(50))
+			return 1;
+		due.tv_nsec += 10000000;
+		if (due.tv_nsec >= 1000000000) {
+			due.tv_nsec -= 1000000000;
+			due.tv_sec++;
+		}
+		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL);
 	}
 	return 0;
 }
@@ -82,6 +101,8 @@ int main(int argc, char **argv)
 		return failed;
 	if (!strcmp(argv[1], "loop"))
 		failed = run_loop(atol(argv[2]));
+	else if (!strcmp(argv[1], "paced"))
+		failed = run_paced(atol(argv[2]));
 	else if (!strcmp(argv[1], "forks"))
 		failed = run_forks(atol(argv[2]));
 	else if (!strcmp(argv[1], "getppid"))

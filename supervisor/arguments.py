@@ -161,6 +161,7 @@ def _run_arguments(parser: argparse.ArgumentParser) -> None:
     _policy_arguments(parser.add_argument_group("policy"))
     _claim_arguments(parser.add_argument_group("claim and stop rule"))
     _files_arguments(parser.add_argument_group("files and environment"))
+    _limits_arguments(parser.add_argument_group("limits"))
     _way_arguments(parser.add_argument_group("how it runs and what is told"))
     parser.add_argument("--version", action="store_true", help="print the version and exit")
 
@@ -232,6 +233,12 @@ def _files_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--user", metavar="USER[:GROUP]", help="run as this user (default: the invoking one)")
 
 
+def _limits_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--pids", metavar="N", help="processes and threads at any one time (default: 4096)")
+    group.add_argument("--memory", metavar="SIZE", help="memory, such as 2GiB or 50%% of the machine's (default: 80%%)")
+    group.add_argument("--cpus", metavar="X", help="processors' worth of time, such as 0.5 (default: none, no limit)")
+
+
 def _way_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--backend", metavar="NAME", type=_backend, default="native", help="what makes the box: native")
     group.add_argument(
@@ -241,6 +248,18 @@ def _way_arguments(group: argparse._ArgumentGroup) -> None:
         "--status-fd", metavar="N", type=_descriptor, help="write one JSON object a line on progress to N"
     )
     group.add_argument("-q", "--quiet", action="store_true", help="print no summary and no live line")
+    group.add_argument(
+        "--key",
+        metavar="FILE",
+        help="sign the log with this key, Ed25519 in PEM (default: SUPERVISE_SIGNING_KEY, else `supervise key`)",
+    )
+    group.add_argument(
+        "--checkpoint-to",
+        metavar="PLACE",
+        action="append",
+        default=[],
+        help="send every signed checkpoint of the log to a file, a directory or an https URL (repeatable)",
+    )
     group.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
 
 
@@ -299,7 +318,36 @@ def _events_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _verify_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", metavar="RUN", nargs="+", help=_RUN)
+    parser.add_argument("runs", metavar="RUN", nargs="*", help=_RUN)
+    parser.add_argument("--key", metavar="FILE", help="demand that this key signed: ed25519:…, or a key in PEM")
+    parser.add_argument(
+        "--checkpoints", metavar="FILE", help="what a second place kept: the log must extend every checkpoint in it"
+    )
+    parser.add_argument(
+        "--proof", metavar="FILE", help="instead of runs: check what `supervise prove` wrote (- for stdin)"
+    )
+
+
+def _prove_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_positional(parser, "RUN", _RUN)
+    parser.add_argument("event", metavar="N", type=_number, help="number of the event")
+    parser.add_argument("-o", "--output", metavar="FILE", help="where to write the proof (default: stdout)")
+
+
+def _key_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action",
+        metavar="show|new",
+        choices=("show", "new"),
+        help="show the public keys, the one that signs first; or make a new one that signs from now on",
+    )
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        message = f"expected the number of an event, got {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
 
 
 def _policy_command_arguments(parser: argparse.ArgumentParser) -> None:
@@ -350,9 +398,21 @@ COMMANDS = {
         ),
         Command(
             name="verify",
-            usage="supervise verify RUN…",
+            usage="supervise verify [OPTIONS] RUN… | --proof FILE",
             about="Check that logs are whole and unaltered.",
             add_arguments=_verify_arguments,
+        ),
+        Command(
+            name="prove",
+            usage="supervise prove RUN N [-o FILE]",
+            about="Write a proof that an event is in a log.",
+            add_arguments=_prove_arguments,
+        ),
+        Command(
+            name="key",
+            usage="supervise key show|new",
+            about="Show the keys that sign logs, or make a new one.",
+            add_arguments=_key_arguments,
         ),
         Command(
             name="commit",

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supervisor.arguments import Parsed, parse_arguments
-from supervisor.errors import LogError, SuperviseError, UsageError
+from supervisor.errors import SuperviseError, UsageError, refused_by_machine
 
 if TYPE_CHECKING:
     from policies.options import PolicyOptions
     from policies.types import Policy
+    from supervisor.checking import Answer
     from supervisor.launch.state import Home
     from supervisor.report.lines import Line
     from supervisor.request import Outcome, Phase, Progress, RunRequest
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a name must not stop a report
+    _open_streams()
     try:
         code = _dispatch(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
@@ -57,9 +58,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _reader_left()
     except KeyboardInterrupt:
         return SIGINT_EXIT
-    except Exception:  # noqa: BLE001  (law 3: Python's own exit code 1 could have been CMD's)
-        return _crashed()
+    except Exception as err:  # noqa: BLE001  (law 3: Python's own exit code 1 could have been CMD's)
+        return _crashed(err)
     return code
+
+
+def _open_streams() -> None:
+    """Give ourselves the streams that we were started without, before anything else takes their numbers."""
+    from supervisor.launch.streams import hold_closed  # noqa: PLC0415
+
+    hold_closed()
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - as long as we live
+    sys.stderr = sys.stderr or sys.stdout
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a name must not stop a report
 
 
 def _dispatch(words: Sequence[str]) -> int:
@@ -100,9 +111,12 @@ def _reader_left() -> int:
     return SIGPIPE_EXIT
 
 
-def _crashed() -> int:
+def _crashed(err: Exception) -> int:
     import traceback  # noqa: PLC0415
 
+    if isinstance(err, OSError) and (refused := refused_by_machine(err)):
+        _complain(refused)
+        return FAILED
     _tell([traceback.format_exc(), "supervise: this is a bug of supervise; the trial is not judged"])
     return FAILED
 
@@ -129,6 +143,7 @@ def _run(parsed: Parsed) -> int:
     elif not request.quiet:
         _tell(_summary(outcome))
     _tell(_unmet(outcome, request))
+    _tell(_unwitnessed(outcome))
     _send_status(request.status_fd, {"phase": "done", "run": outcome.run, "exit_code": code})
     return code
 
@@ -153,15 +168,24 @@ def _request(parsed: Parsed) -> RunRequest:
         policy=_policy(options.policy, given),
         name=options.name,
         environ=set_environ(dict(os.environ), given),
-        cwd=Path.cwd(),
+        cwd=_cwd(),
         user=options.user,
         quiet=options.quiet,
         json=options.json,
         status_fd=options.status_fd,
         require=frozenset(Requirement(word) for word in options.require),
+        signing_key=Path(options.key) if options.key else None,
         on_progress=_Teller(quiet=options.quiet, status_fd=options.status_fd),
         on_notice=_notice,
     )
+
+
+def _cwd() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError as err:
+        message = "the current directory does not exist any more"
+        raise UsageError(message, hint="change to a directory that does") from err
 
 
 def _policy_options(parsed: Parsed) -> PolicyOptions:
@@ -181,6 +205,10 @@ def _policy_options(parsed: Parsed) -> PolicyOptions:
         limit_role=options.limit_role,
         at_endpoint=options.at_endpoint,
         settle=options.settle,
+        checkpoint_to=tuple(options.checkpoint_to),
+        pids=options.pids,
+        memory=options.memory,
+        cpus=options.cpus,
     )
 
 
@@ -196,6 +224,11 @@ def _policy(name: str | None, given: PolicyOptions) -> Policy:
 
 
 def _checked(policy: Policy) -> Policy:
+    if policy.log.checkpoint_to:
+        from supervisor.log.places import check_place  # noqa: PLC0415
+
+        for place in policy.log.checkpoint_to:
+            check_place(place, option="--checkpoint-to")
     workspace = policy.files.workspace
     if workspace is not None and not Path(workspace).is_dir():
         message = f"expected a directory, got {workspace!r}"
@@ -247,6 +280,14 @@ def _unmet(outcome: Outcome, request: RunRequest) -> Iterable[str]:
 
     unmet = unmet_requirements(outcome.completion, frozenset(request.require))
     return [f"supervise: --require {word}: not met" for word in unmet]
+
+
+def _unwitnessed(outcome: Outcome) -> Iterable[str]:
+    from supervisor.report.safe import safe  # noqa: PLC0415
+
+    return [
+        f"supervise: {safe(place)} has not got the last checkpoint: {safe(why)}" for place, why in outcome.unwitnessed
+    ]
 
 
 def _send_status(descriptor: int | None, record: dict[str, object]) -> None:
@@ -331,22 +372,34 @@ def _events(parsed: Parsed) -> int:
 
 
 def _verify(parsed: Parsed) -> int:
-    home = _home()
-    return max(_verify_one(home, reference) for reference in parsed.options.runs)
+    from supervisor.checking import verify_proof_file, verify_runs  # noqa: PLC0415
+
+    options, home = parsed.options, _home()
+    if bool(options.runs) == (options.proof is not None):
+        raise UsageError("expected either runs or --proof FILE", place="verify")
+    if options.proof is not None:
+        return _answer(verify_proof_file(home, options.proof, sys.stdin.buffer, key_file=options.key))
+    return _answer(verify_runs(home, options.runs, key_file=options.key, witnessed=options.checkpoints))
 
 
-def _verify_one(home: Home, reference: str) -> int:
-    from supervisor.reading import verify_run  # noqa: PLC0415
-    from supervisor.report.safe import safe  # noqa: PLC0415
+def _answer(answer: Answer) -> int:
+    _tell(answer.err)
+    _write_bytes(f"{line}\n".encode() for line in answer.out)
+    return answer.code
 
-    run = home.find(reference)
-    try:
-        verified = verify_run(run)
-    except LogError as err:
-        _tell([f"{safe(run.id)}: {'bad' if err.exit_code == 1 else 'unreadable'}: {safe(str(err))}"])
-        return err.exit_code
-    print(f"{run.id}: good: {verified.frames} frames, {verified.events} events, root {verified.root}")
+
+def _prove(parsed: Parsed) -> int:
+    from supervisor.checking import prove_event  # noqa: PLC0415
+
+    proof = prove_event(_home(), parsed.options.run, parsed.options.event, output=parsed.options.output)
+    _write_bytes([proof] if proof else [])
     return 0
+
+
+def _key(parsed: Parsed) -> int:
+    from supervisor.checking import keys  # noqa: PLC0415
+
+    return _answer(keys(_home(), new=parsed.options.action == "new"))
 
 
 def _commit(parsed: Parsed) -> int:
@@ -451,6 +504,8 @@ _COMMANDS: dict[str, Callable[[Parsed], int]] = {
     "why": _why,
     "events": _events,
     "verify": _verify,
+    "prove": _prove,
+    "key": _key,
     "commit": _commit,
     "discard": _discard,
     "policy": _policy_command,

@@ -22,7 +22,10 @@ from supervisor.evidence.facts import Facts
 from supervisor.evidence.timeline import with_commit
 from supervisor.launch.durable import write_whole
 from supervisor.launch.stage import Stage
+from supervisor.log import envelope
+from supervisor.log.envelope import sign_envelope
 from supervisor.log.reader import read_events
+from supervisor.report.attestation import make_statement
 from supervisor.request import Outcome, Phase
 from supervisor.trial import Trial
 from supervisor.verdict.argue import argue
@@ -38,15 +41,18 @@ def conclude(trial: Trial, stage: Stage) -> Outcome:
     trial.tell(Phase.JUDGING)
     trial.consumer.stop()
     trial.syncer.stop()
+    trial.room.persist(trial.signer.stop)
     facts = _collect(trial, stage)
     facts = _commit(trial, stage, facts)
     completion = _argue(trial, facts)
     raw = to_json(completion)
     trial.room.persist(lambda: write_whole(trial.prepared.run.completion, raw))
-    _seal(trial, completion, raw, stage)
+    missed = _seal(trial, completion, raw, stage)
     if facts.timeline.commit_state == APPLIED:
         stage.discard()  # what was applied is on the host, and its digest is in the seal
-    return Outcome(run=trial.prepared.run.id, directory=trial.prepared.run.path, completion=completion)
+    return Outcome(
+        run=trial.prepared.run.id, directory=trial.prepared.run.path, completion=completion, unwitnessed=missed
+    )
 
 
 def _read(trial: Trial) -> Iterator[Event]:
@@ -98,7 +104,12 @@ def _argue(trial: Trial, facts: Facts) -> Completion:
     trial.log.sync()
     checkpoint = trial.log.checkpoint()
     figures = LogFigures(
-        frames=checkpoint.frames, events=checkpoint.events, lost=facts.lost, root=checkpoint.root, sealed=True
+        frames=checkpoint.frames,
+        events=checkpoint.events,
+        lost=facts.lost,
+        root=checkpoint.root,
+        sealed=True,
+        key=trial.prepared.key.public,
     )
     return argue(
         facts,
@@ -111,18 +122,31 @@ def _argue(trial: Trial, facts: Facts) -> Completion:
     )
 
 
-def _seal(trial: Trial, completion: Completion, raw: bytes, stage: Stage) -> None:
+def _seal(trial: Trial, completion: Completion, raw: bytes, stage: Stage) -> tuple[tuple[str, str], ...]:
+    """Bind everything and seal the log; gives the second places that missed the last checkpoint."""
+    prepared = trial.prepared
+    attestation = sign_envelope(make_statement(completion, raw), prepared.key)
+    trial.room.persist(lambda: write_whole(prepared.run.path / envelope.NAME, attestation))
     staged = trial.prepared.request.policy.files.mode is FilesMode.STAGED
     digest = stage.digest() if staged else _NOTHING_STAGED
-    trial.log.seal(
+    whole = trial.log.seal(
         lambda n: TrialSealed(
             n=n,
             time_ns=clock.boottime_ns(),
             origin=Origin.SUPERVISOR,
             evidence_frames=completion.log.frames,
             evidence_root=completion.log.root,
-            completion=f"sha256:{hashlib.sha256(raw).hexdigest()}",
+            completion=_digest(raw),
             stage=digest,
+            attestation=_digest(attestation),
+            policy=completion.policy.digest,
+            claim=prepared.claim_digest,
         )
     )
+    missed = trial.room.persist(lambda: trial.signer.sign_seal(whole))
     trial.tell(Phase.SEALED)
+    return tuple((one.place, one.problem) for one in missed)
+
+
+def _digest(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"

@@ -5,6 +5,12 @@ The trial's own failure is no exception: it is data, and the child's exit code i
 
 from __future__ import annotations
 
+import errno
+
+_EXHAUSTED = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+)
+
 
 class SuperviseError(Exception):
     """The base of all our errors.
@@ -39,6 +45,13 @@ class PolicyError(SuperviseError):
 
 class MachineError(SuperviseError):
     """The machine's: it cannot witness, or cannot isolate, what was asked. Exit code 125."""
+
+
+def refused_by_machine(err: OSError) -> MachineError | None:
+    """Give the error for a full or broken disk, or too few descriptors; None for what is no fault of the machine."""
+    if err.errno not in _EXHAUSTED:
+        return None
+    return MachineError(err.strerror or str(err), place=err.filename if isinstance(err.filename, str) else None)
 
 
 class LaunchError(MachineError):

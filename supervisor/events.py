@@ -404,6 +404,20 @@ class TrialEmptied(Event, frozen=True, kw_only=True):
     pids_left: int
 
 
+class LimitReached(Event, frozen=True, kw_only=True):
+    """A limit of the trial's resources was met: ``effect`` is ``refused``, ``killed``, ``reclaimed`` or ``throttled``.
+
+    ``resource`` is ``pids`` (``limit`` processes; so many forks were refused), ``memory`` (bytes; so many processes
+    were killed, or, if none was, so often caches had to be given up) or ``cpu`` (processors; so many periods had a wait
+    in them). ``times`` is the kernel's own count, read when the trial was empty.
+    """
+
+    resource: str
+    limit: int | float
+    effect: str
+    times: int
+
+
 class StageCommitted(Event, frozen=True, kw_only=True):
     """Staged writes were applied to the host (or left: ``state`` is ``applied``, ``kept`` or ``failed``)."""
 
@@ -416,19 +430,46 @@ class TrialSealed(Event, frozen=True, kw_only=True):
     """The end of the log: what follows is no part of it.
 
     ``evidence_frames`` and ``evidence_root`` are the log up to the evidence checkpoint; ``completion`` and ``stage``
-    are the digests of what was concluded from it.
+    are the digests of what was concluded from it, ``attestation`` that of the signed statement about it; ``policy`` and
+    ``claim`` are the digests of what was fixed before. Logs from before there were signatures lack these three.
     """
 
     evidence_frames: int
     evidence_root: str
     completion: str
     stage: str
+    attestation: str | msgspec.UnsetType = msgspec.UNSET
+    policy: str | msgspec.UnsetType = msgspec.UNSET
+    claim: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class NoteReceived(Event, frozen=True, kw_only=True):
     """Something the trial said through ``$SUPERVISE_NOTIFY``. Never closes a route."""
 
     text: str
+
+
+class CheckpointSigned(Event, frozen=True, kw_only=True):
+    """The log up to here was signed: checkpoint ``number``, over the first ``frames`` frames.
+
+    ``note`` is the digest of the signed note, so that one that is taken out of ``log/checkpoints`` is missed.
+    """
+
+    number: int
+    frames: int
+    note: str
+
+
+class CheckpointMissed(Event, frozen=True, kw_only=True):
+    """Checkpoints ``first`` to ``last`` did not reach a second place, which was to keep them. The trial went on.
+
+    A later checkpoint that did arrive vouches for the same frames; until then nobody else could tell a changed log.
+    """
+
+    place: str
+    first: int
+    last: int
+    problem: str
 
 
 # -- the log itself ------------------------------------------------------------------------------------------------

@@ -235,6 +235,7 @@ def _finish(watch: Watch) -> None:
     trial.brake.release(_BOUNDARY)
     left = wait_until_empty(trial)
     trial.record(TrialEmptied, pids_left=left)
+    trial.record_limits()
     if trial.prepared.terminal is not None and trial.box.pty_master is not None:
         trial.prepared.terminal.drain()
         trial.prepared.terminal.close()

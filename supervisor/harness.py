@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from supervisor.verdict.completion import Completion
 
 _OF_THE_POLICY = frozenset(field.name for field in fields(PolicyOptions))
-_OF_THE_REQUEST = frozenset({"name", "user", "home", "on_progress", "on_notice", "room_wait_s"})
+_OF_THE_REQUEST = frozenset({"name", "user", "home", "on_progress", "on_notice", "room_wait_s", "signing_key"})
 _OURS = frozenset({"cwd", "environ"})
 
 

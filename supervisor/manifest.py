@@ -6,7 +6,7 @@ It holds names of the environment, never values.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from policies.canonical import policy_digest, policy_to_mapping
@@ -29,7 +29,9 @@ class Started:
         user: uid and gid that CMD runs with.
         dropped: names of the environment that CMD does not get.
         kept: names that it gets.
+        limits: of the trial's resources, as they are enforced here, by resource.
         host, versions: for the record.
+        key: public key that signs the log, ``ed25519:…``.
     """
 
     run: str
@@ -38,8 +40,10 @@ class Started:
     user: tuple[int, int]
     dropped: Sequence[str] = ()
     kept: Sequence[str] = ()
+    limits: Mapping[str, object] = field(default_factory=dict)
     host: Mapping[str, object]
     versions: Mapping[str, object]
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,8 @@ def describe_run(request: RunRequest, started: Started) -> dict[str, object]:
         "policy": {"name": request.policy.name, "digest": policy_digest(request.policy), "document": policy},
         "claim": policy["claim"],
         "stop_rule": policy["stop"],
+        "key": started.key,
+        "limits": dict(started.limits),
         "require": sorted(request.require),
         "environment": {"kept": sorted(started.kept), "dropped": sorted(started.dropped)},
         "host": dict(started.host),

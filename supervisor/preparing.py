@@ -12,7 +12,7 @@ import os
 import pwd
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from policies.credentials import filter_environ, masked_paths
@@ -21,10 +21,15 @@ from supervisor import clock
 from supervisor.canary import Canary
 from supervisor.errors import UsageError
 from supervisor.launch.boxspec import BoxSpec
+from supervisor.launch.cgroup import find_root
+from supervisor.launch.limits import Limit, Resource, plan_limits
 from supervisor.launch.owner import Owner
 from supervisor.launch.state import Home, RunDir, make_run_id
+from supervisor.launch.streams import Standard, find_standard
 from supervisor.launch.terminal import Terminal, find_ttys
 from supervisor.launch.view import ViewSpec
+from supervisor.log.bound import claim_digest
+from supervisor.log.keys import ENVIRONMENT, KeyStore, SigningKey, parse_signing_key, read_signing_key
 from supervisor.log.room import find_wait_s
 from supervisor.manifest import Started, describe_run
 from supervisor.request import RunRequest
@@ -54,10 +59,13 @@ class Prepared:
     workspace: Path
     user: User
     spec: BoxSpec
+    limits: tuple[Limit, ...]
     canary: Canary
     terminal: Terminal | None
     manifest_digest: str
     room_wait_s: float
+    claim_digest: str
+    key: SigningKey
 
 
 def prepare(request: RunRequest) -> Prepared:
@@ -72,6 +80,8 @@ def prepare(request: RunRequest) -> Prepared:
     workspace = _workspace(request)
     user = find_user(request.user, request.environ)
     environ, dropped = filter_environ(_environ_of(user, request.environ), request.policy)
+    key, key_file = _signing_key(request, home)
+    limits = plan_limits(request.policy.limits, find_root())
     run = home.create(make_run_id(clock.now_s(), os.urandom(_TOKEN_BYTES)), owner=Owner.current())
     started = Started(
         run=run.id,
@@ -80,10 +90,13 @@ def prepare(request: RunRequest) -> Prepared:
         user=(user.uid, user.gid),
         dropped=dropped,
         kept=tuple(environ),
+        limits={limit.resource.value: limit.describe() for limit in limits},
         host=_host(),
         versions=_versions(),
+        key=key.public,
     )
-    manifest = run.write_manifest(describe_run(request, started))
+    described = describe_run(request, started)
+    manifest = run.write_manifest(described)
     canary = Canary(log=os.fsencode(run.log / "canary"), marker=b"/.supervise-canary-" + run.id.encode())
     stdio = _stdio(to_stderr=request.json)
     terminal = Terminal.find(stdio)
@@ -94,7 +107,7 @@ def prepare(request: RunRequest) -> Prepared:
         argv=request.argv,
         environ=tuple((os.fsencode(name), os.fsencode(value)) for name, value in environ.items()),
         cwd=os.fsencode(_cwd(request, workspace)),
-        view=_view(request, home, run, workspace, user, environ),
+        view=replace(_view(request, home, run, workspace, user, environ, key_file), memory_bytes=_memory(limits)),
         log_canary=canary.log,
         marker_canary=canary.marker,
         uid=user.uid,
@@ -114,11 +127,27 @@ def prepare(request: RunRequest) -> Prepared:
         workspace=workspace,
         user=user,
         spec=spec,
+        limits=limits,
         canary=canary,
         terminal=terminal,
         manifest_digest=f"sha256:{hashlib.sha256(manifest).hexdigest()}",
         room_wait_s=room_wait_s,
+        claim_digest=claim_digest(described["claim"]),
+        key=key,
     )
+
+
+def _signing_key(request: RunRequest, home: Home) -> tuple[SigningKey, Path | None]:
+    """Give the key that signs, and its file when the trial could otherwise see it (the home is masked anyway)."""
+    given = request.environ.get(ENVIRONMENT)
+    if request.signing_key is not None:
+        path = Path(request.signing_key)
+        return read_signing_key(path, place=f"--key {path}"), path.resolve()
+    if not given:
+        return KeyStore(home.path).current(), None
+    if given.startswith("-----BEGIN"):
+        return parse_signing_key(given.encode(), place=ENVIRONMENT), None
+    return read_signing_key(Path(given), place=ENVIRONMENT), Path(given).resolve()
 
 
 def _workspace(request: RunRequest) -> Path:
@@ -135,7 +164,13 @@ def _cwd(request: RunRequest, workspace: Path) -> Path:
 
 
 def _view(
-    request: RunRequest, home: Home, run: RunDir, workspace: Path, user: User, environ: Mapping[str, str]
+    request: RunRequest,
+    home: Home,
+    run: RunDir,
+    workspace: Path,
+    user: User,
+    environ: Mapping[str, str],
+    key_file: Path | None,
 ) -> ViewSpec:
     masks = masked_paths(
         environ.get("HOME"),
@@ -143,6 +178,7 @@ def _view(
         workspace=str(workspace),
         mask=request.policy.credentials.mask,
     )
+    masks = (*masks, *([str(key_file)] if key_file else []))
     return ViewSpec(
         workspace=os.fsencode(workspace),
         staged=request.policy.files.mode is FilesMode.STAGED,
@@ -156,22 +192,17 @@ def _view(
     )
 
 
+def _memory(limits: tuple[Limit, ...]) -> int | None:
+    return next((int(limit.amount) for limit in limits if limit.resource is Resource.MEMORY), None)
+
+
 def _existing(pattern: str) -> list[str]:
     return glob.glob(pattern, recursive=True, include_hidden=True)  # noqa: PTH207 - Path.glob takes no absolute one
 
 
-def _stdio(*, to_stderr: bool) -> tuple[int | None, int | None, int | None]:
-    """Our descriptors for CMD's 0, 1 and 2; one that we were started without stays closed."""
-    first, second, third = (fd if _is_open(fd) else None for fd in range(3))
+def _stdio(*, to_stderr: bool) -> Standard:
+    first, second, third = find_standard()
     return first, third if to_stderr else second, third
-
-
-def _is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True
 
 
 # -- who -------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ that does not verify is told with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,15 +14,16 @@ from typing import Any
 
 import msgspec
 
-from supervisor.errors import LogError, LogUnreadableError, LogUnsealedError
+from supervisor.errors import LogError, LogUnreadableError, LogUnsealedError, UsageError
 from supervisor.events import Event, TrialHeld
 from supervisor.launch.state import Home, RunDir
 from supervisor.log.frames import HEADER_BYTES, MAGIC, MAX_PAYLOAD, FrameType, check_crc, parse_header
-from supervisor.log.reader import read_events
+from supervisor.log.keys import KeyStore
+from supervisor.log.reader import Decode, read_events, read_frame
 from supervisor.log.segments import list_segments
 from supervisor.log.verify import Verified, verify_log
 from supervisor.report import why
-from supervisor.report.events_json import to_lines
+from supervisor.report.events_json import to_line, to_lines
 from supervisor.report.lines import Line
 from supervisor.report.listing import ListedRun, RunState
 from supervisor.verdict.completion import Completion, from_json, to_json, without_seal
@@ -111,13 +112,44 @@ def read_completion(run: RunDir) -> Completion:
         raise LogUnreadableError(message, place=str(run.completion)) from err
 
 
-def verify_run(run: RunDir) -> Verified:
-    """Verify a run's log, and the documents that its seal binds.
+def verify_run(run: RunDir, *, key: str | None = None, witnessed: Path | None = None) -> Verified:
+    """Verify a run's log, its signatures, and the documents that its seal binds.
+
+    Args:
+        run: the run.
+        key: demand that this key signed, ``ed25519:…``.
+        witnessed: checkpoints that a second place kept, which the log must extend.
 
     Raises:
         LogError: something is not as it was, or there is nothing to verify.
     """
-    return verify_log(run.path)
+    return verify_log(run.path, key=key, witnessed=witnessed)
+
+
+def check_proof(data: bytes, home: Home, *, key: str | None) -> tuple[bytes, str]:
+    """Check a proof; gives the event as a JSON line, and a sentence on what was proved.
+
+    Args:
+        data: what `supervise prove` wrote.
+        home: whose keys are trusted when ``key`` is None.
+        key: that must have signed.
+
+    Raises:
+        UsageError: no key was given, and the proof's is none of the home's.
+        LogError: it proves nothing.
+    """
+    from supervisor.log.proof import key_of, verify_proof  # noqa: PLC0415 - only here
+
+    trusted = key or key_of(data)
+    if key is None and not KeyStore(home.path).owns(trusted):
+        message = f"expected a key to check the proof with: {trusted} is none of this home's"
+        raise UsageError(message, place="--key", hint="name the public key that you know to be the signer's")
+    proved = verify_proof(data, key=trusted)
+    told = f"event {proved.event} of {proved.bound.run} is in the log of {proved.size} frames that {trusted} signed"
+    manifest = msgspec.json.decode(proved.manifest)
+    events = read_frame(proved.frame, _decoder(manifest))
+    event = next(event for event in events if event.n == proved.event)
+    return to_line(event, realtime_offset_ns=None), told
 
 
 def explain(run: RunDir, reference: str) -> Iterator[Line]:
@@ -162,12 +194,16 @@ def event_lines(run: RunDir, *, kind: str | None = None) -> Iterator[bytes]:
 
 
 def _events(run: RunDir) -> Iterator[Event]:
+    return read_events(run.log, _decoder(_manifest(run)))
+
+
+def _decoder(manifest: Mapping[str, Any]) -> Decode:
     from probes.kernel.decode import decode_slab  # noqa: PLC0415  (what lists runs needs no decoder)
 
-    host = _manifest(run).get("host")
+    host = manifest.get("host")
     machine = host.get("machine") if isinstance(host, dict) else None
     # The log may have been brought here from a machine of another kind: its system calls have the numbers of that one.
-    return read_events(run.log, partial(decode_slab, machine=machine) if isinstance(machine, str) else decode_slab)
+    return partial(decode_slab, machine=machine) if isinstance(machine, str) else decode_slab
 
 
 def _realtime_offset_ns(run: RunDir) -> int | None:

@@ -50,6 +50,7 @@ class RunRequest:
         json: stdout is for completion.json, so the child's stdout goes to our stderr.
         status_fd: descriptor that must not reach the box, or None.
         require: verdicts that the caller insists on.
+        signing_key: key file that signs the log, or None for ``SUPERVISE_SIGNING_KEY`` or the home's own key.
         home: where runs are kept, or None to find it in ``environ``.
         on_progress: called in the supervisor's main thread; it must not block.
         on_notice: gets lines that the operator must see at once, such as that the disk is full; from any thread.
@@ -67,6 +68,7 @@ class RunRequest:
     json: bool = False
     status_fd: int | None = None
     require: frozenset[Requirement] = frozenset()
+    signing_key: Path | None = None
     home: Home | None = None
     on_progress: Callable[[Progress], None] = ignore_progress
     on_notice: Callable[[Sequence[str]], None] = ignore_notice
@@ -81,8 +83,10 @@ class Outcome:
         run: id.
         directory: of the run.
         completion: the completion argument, as it was written to ``completion.json``.
+        unwitnessed: second places that did not get the last checkpoint, and why; those before are told in the log.
     """
 
     run: str
     directory: Path
     completion: Completion
+    unwitnessed: tuple[tuple[str, str], ...] = ()

@@ -2,7 +2,7 @@
 
 Laws:
     * The cgroup is watched before its first member joins.
-    * Everything forks before the consumer's thread starts.
+    * Everything forks before the first thread starts: the consumer's, then the signer's and the syncer's.
     * A trial that is left, however, leaves no process alive, and no cgroup, mount, pin or thread.
 """
 
@@ -27,6 +27,7 @@ from supervisor.errors import LaunchError
 from supervisor.events import (
     Event,
     EventsLost,
+    LimitReached,
     LogWaited,
     Origin,
     ProcessKey,
@@ -39,8 +40,10 @@ from supervisor.launch.brake import Brake
 from supervisor.launch.cgroup import Cgroup, find_root
 from supervisor.launch.guardian import Guardian
 from supervisor.launch.leftovers import clean_cgroup, clean_run, sweep
+from supervisor.launch.limits import LimitedCgroup, prefer_trial_as_victim
 from supervisor.launch.owner import Owner
 from supervisor.log.room import Room
+from supervisor.log.signer import Signer
 from supervisor.log.syncer import Syncer
 from supervisor.log.writer import LogWriter
 from supervisor.preparing import Prepared
@@ -84,6 +87,7 @@ class Trial:
 
     prepared: Prepared
     cgroup: Cgroup
+    limited: LimitedCgroup
     box: Box
     brake: Brake
     witness: KernelWitness
@@ -91,6 +95,7 @@ class Trial:
     log: LogWriter
     room: Room
     syncer: Syncer
+    signer: Signer
     tape: Tape
     main: ProcessKey
     init: ProcessKey
@@ -128,6 +133,17 @@ class Trial:
             self.log.append_kernel(slab, count)
         for wait in self.room.take_waits():
             self.record(LogWaited, first_ns=wait.first_ns, last_ns=wait.last_ns)
+
+    def record_limits(self) -> None:
+        """Record what the limits did, once the trial is empty."""
+        for reached in self.limited.reached():
+            self.record(
+                LimitReached,
+                resource=reached.resource.value,
+                limit=reached.limit,
+                effect=reached.effect.value,
+                times=reached.times,
+            )
 
     def test(self, which: str, actor: ProcessKey) -> tuple[str, ...]:
         """Judge the ``opening`` or ``closing`` canary by what was witnessed; gives the findings."""
@@ -177,6 +193,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         early.wait_for_loading()
         guardian = Guardian.start(cgroup, prepared.run, on_death=lambda: pins.collect_garbage(root))
         stack.callback(guardian.release)
+        limited = LimitedCgroup.create(cgroup, prepared.limits)
         witness = KernelWitness.watch(root, cgroup.path)
         closing.callback(witness.close)
         brake = Brake(cgroup)
@@ -184,15 +201,20 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         stack.callback(room.close)
         log = LogWriter.create(run.log, manifest_digest=prepared.manifest_digest, patience=room)
         stack.callback(log.close)
-        box = stack.enter_context(hold(prepared.spec, cgroup, meanwhile=_import_later))
+        box = stack.enter_context(hold(prepared.spec, cgroup, joins=limited.joins, meanwhile=_import_later))
+        prefer_trial_as_victim(box.main_pid, box.helper_pids)
         _write_layers(prepared.run.outside, box)
         syncer = Syncer(log, on_error=room.fail)
+        places = prepared.request.policy.log.checkpoint_to
+        signer = Signer(log, run.log, prepared.key, run_id=run.id, places=places)
+        brake = Brake(cgroup)
         tape = Tape(log)
         consumer = Consumer(witness, take=tape.take, brake=brake, tell_loss=lambda loss: _record_loss(log, loss))
         main, init = witness.identify(box.main_pid), witness.identify(box.init_pid)
         trial = Trial(
             prepared=prepared,
             cgroup=cgroup,
+            limited=limited,
             box=box,
             brake=brake,
             witness=witness,
@@ -200,6 +222,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
             log=log,
             room=room,
             syncer=syncer,
+            signer=signer,
             tape=tape,
             main=main,
             init=init,
@@ -216,6 +239,8 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         stack.callback(_stop_quietly, consumer)
         syncer.start()
         stack.callback(syncer.abandon)
+        signer.start()
+        stack.callback(signer.abandon)
         trial.tell(Phase.HELD)
         yield trial
 

@@ -26,8 +26,9 @@ PROGRAM_TYPES = frozenset(
 
 
 def cgroups() -> Iterator[str]:
-    """Every cgroup of ours, on a pure or hybrid host."""
-    for root in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")):
+    """Every cgroup of ours, on a pure or hybrid host, those in v1 hierarchies too."""
+    top = Path("/sys/fs/cgroup")
+    for root in (top, *(path for path in top.iterdir() if path.is_dir() and not path.is_symlink())):
         for top in root.glob("supervise*"):
             yield str(top)
             yield from (str(below) for below in top.rglob("*") if below.is_dir())

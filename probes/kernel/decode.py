@@ -241,6 +241,12 @@ def _through_descriptor(raw: Raw) -> Event:
             inode=raw.inode, size_bytes=extra if call == "ftruncate" else 0, how=call, error=raw.error,
             path_truncated=bool(raw.flags & _TRUNCATED), reachable=not raw.flags & _UNREACHABLE,
         )  # fmt: skip
+    if call == "bind":
+        return ev.FileCreated(
+            n=raw.n, time_ns=raw.time_ns, process=raw.process, path=_climbed(raw.text), device=raw.device,
+            inode=raw.inode, what=Kind.SOCKET,
+            path_truncated=bool(raw.flags & _TRUNCATED), reachable=not raw.flags & _UNREACHABLE,
+        )  # fmt: skip
     return ev.FileChanged(
         n=raw.n, time_ns=raw.time_ns, process=raw.process, path=_climbed(raw.text), device=raw.device, inode=raw.inode,
         attribute=_ATTRIBUTES.get(call, "xattr"), value=extra, error=raw.error,

@@ -67,6 +67,7 @@ struct dentry {
 	struct hlist_bl_node d_hash;
 	struct dentry *d_parent;
 	struct qstr d_name;
+	struct inode *d_inode;
 };
 
 struct vfsmount {
@@ -189,6 +190,7 @@ struct sock {
 
 struct unix_sock {
 	struct sock sk;
+	struct path path;
 	struct sock *peer;
 };
 

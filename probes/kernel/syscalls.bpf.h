@@ -96,6 +96,7 @@ const volatile struct shape shapes[SYSCALLS_MAX] = {
 	[__NR_execve] = ROW(S_EXEC, -1, 0, -1, -1, -1),
 	[__NR_execveat] = ROW(S_EXEC, 0, 1, -1, -1, -1),
 	[__NR_socket] = ROW(S_SOCKET, -1, -1, -1, -1, -1),
+	[__NR_socketpair] = ROW(S_SOCKET, -1, -1, -1, -1, -1),
 	[__NR_connect] = ROW(S_ADDRESS, 0, 1, -1, -1, 2),
 	[__NR_bind] = ROW(S_ADDRESS, 0, 1, -1, -1, 2),
 	[__NR_sendto] = ROW(S_ADDRESS, 0, 4, -1, -1, 5),

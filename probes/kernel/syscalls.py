@@ -12,8 +12,9 @@ _COMMON = {
 
 _X86_64 = {
     1: "write", 2: "open", 3: "close", 9: "mmap", 16: "ioctl", 18: "pwrite64", 20: "writev", 40: "sendfile",
-    41: "socket", 42: "connect", 43: "accept", 46: "sendmsg", 47: "recvmsg", 56: "clone", 59: "execve", 62: "kill",
-    76: "truncate", 77: "ftruncate", 82: "rename", 83: "mkdir", 84: "rmdir", 85: "creat", 86: "link", 87: "unlink",
+    41: "socket", 42: "connect", 43: "accept", 46: "sendmsg", 47: "recvmsg", 49: "bind", 56: "clone", 59: "execve",
+    62: "kill", 76: "truncate", 77: "ftruncate", 82: "rename", 83: "mkdir", 84: "rmdir", 85: "creat", 86: "link",
+    87: "unlink",
     88: "symlink", 90: "chmod", 91: "fchmod", 92: "chown", 93: "fchown", 94: "lchown", 101: "ptrace", 103: "syslog",
     132: "utime", 133: "mknod", 154: "modify_ldt", 155: "pivot_root", 159: "adjtimex", 161: "chroot", 163: "acct",
     164: "settimeofday", 165: "mount", 166: "umount2", 167: "swapon", 168: "swapoff", 169: "reboot",
@@ -39,8 +40,9 @@ _ARM64 = {
     64: "write", 66: "writev", 68: "pwrite64", 70: "pwritev", 71: "sendfile", 76: "splice", 88: "utimensat", 89: "acct",
     97: "unshare", 104: "kexec_load", 105: "init_module", 106: "delete_module", 112: "clock_settime", 116: "syslog",
     117: "ptrace", 129: "kill", 130: "tkill", 131: "tgkill", 142: "reboot", 161: "sethostname", 162: "setdomainname",
-    170: "settimeofday", 171: "adjtimex", 198: "socket", 202: "accept", 203: "connect", 211: "sendmsg", 212: "recvmsg",
-    217: "add_key", 218: "request_key", 219: "keyctl", 220: "clone", 221: "execve", 222: "mmap", 224: "swapon",
+    170: "settimeofday", 171: "adjtimex", 198: "socket", 200: "bind", 202: "accept", 203: "connect", 211: "sendmsg",
+    212: "recvmsg", 217: "add_key", 218: "request_key", 219: "keyctl", 220: "clone", 221: "execve", 222: "mmap",
+    224: "swapon",
     225: "swapoff", 241: "perf_event_open", 242: "accept4", 262: "fanotify_init", 264: "name_to_handle_at",
     265: "open_by_handle_at", 266: "clock_adjtime", 268: "setns", 270: "process_vm_readv", 271: "process_vm_writev",
     272: "kcmp", 273: "finit_module", 276: "renameat2", 280: "bpf", 281: "execveat", 282: "userfaultfd",

@@ -514,6 +514,29 @@ static __noinline int tell_unix(struct call *c, struct sock *sk)
 	return TOLD;
 }
 
+/* The name that a socket was bound to, if it is one of a file system: the kernel's own, as of an open file. */
+static __noinline int tell_bound(struct call *c, struct unix_sock *sk)
+{
+	struct dentry *dentry = BPF_CORE_READ(sk, path.dentry);
+	struct inode *inode = BPF_CORE_READ(dentry, d_inode);
+	struct scratch *s;
+	__u32 end;
+
+	if (!dentry)
+		return 0;
+	s = slot(SLOT_CALL, W_FILE_FD);
+	if (!s)
+		return 0;
+	s->record.flags = W_F_KERNEL;
+	s->record.device = kernel_device(inode);
+	s->record.inode = BPF_CORE_READ(inode, i_ino);
+	s->record.number[1] = c->nr;
+	end = put_path(SLOT_CALL, 0, (__u64)dentry, (__u64)BPF_CORE_READ(sk, path.mnt));
+	s->record.len[0] = end;
+	put_slot(SLOT_CALL, c->cgroup, end, W_HOOK_SYSCALL);
+	return 0;
+}
+
 /* bind, connect, and a datagram with an address: it needs no connection. */
 static __noinline int on_address(struct call *c)
 {
@@ -527,6 +550,8 @@ static __noinline int on_address(struct call *c)
 	if (!sk)
 		return 0;
 	c->kind = c->nr == __NR_bind ? W_SOCK_BOUND : W_CONN_ATTEMPTED;
+	if (c->nr == __NR_bind && c->ret >= 0)
+		tell_bound(c, (struct unix_sock *)sk);
 	return tell_unix(c, sk);
 }
 

@@ -18,6 +18,7 @@ from supervisor.evidence.facts import Facts, FileHistory, Gap, Loss, Observed, P
 from supervisor.evidence.files import FileFold
 from supervisor.evidence.flows import FlowFold
 from supervisor.evidence.histories import Draft, Historian
+from supervisor.evidence.limits import LimitFold
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast, ProcessFold
 from supervisor.evidence.reconcile import (
@@ -94,6 +95,7 @@ def _collect(
         departures=folds.departures(),
         contacts=contacts,
         policy=policy,
+        datagram_sockets=folds.contacts.datagram_sockets(cast),
     )
     return Facts(
         main=cast.main,
@@ -107,6 +109,7 @@ def _collect(
         lost=sum(loss.count for loss in losses),
         losses=losses,
         refusals=folds.contacts.refusals(cast),
+        limits=folds.limits.finish(processes, line),
     )
 
 
@@ -115,7 +118,7 @@ class _Folds:
 
     def __init__(self) -> None:
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
-        self.flows, self.contacts = FlowFold(), ContactFold()
+        self.flows, self.contacts, self.limits = FlowFold(), ContactFold(), LimitFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
 
@@ -125,7 +128,7 @@ class _Folds:
             EventsLost: self._lost.append,
             MembershipLeft: self._left.append,
         }
-        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts):
+        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits):
             handlers.update(fold.handlers())
         count = 0
         find = handlers.get

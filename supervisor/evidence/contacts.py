@@ -21,6 +21,12 @@ from supervisor.evidence.bounded import Numbers
 from supervisor.evidence.facts import OutsideContact, Refusal
 from supervisor.evidence.processes import Cast
 
+_UNIX_DATAGRAM = (1, 2)
+"""AF_UNIX and SOCK_DGRAM, the same on every architecture we run on; the socket module is system access."""
+
+_NAMED = 1000
+"""How many are kept: the box itself makes none, so that one of the trial's is among them."""
+
 _ContactKey = tuple[ProcessKey | None, str, bool, int | None]
 _RefusalKey = tuple[ProcessKey | None, str, int]
 
@@ -32,6 +38,7 @@ class ContactFold:
         """Begin with no contact."""
         self._contacts: dict[_ContactKey, list[tuple[int, int]]] = {}
         self._refusals: dict[_RefusalKey, Numbers] = {}
+        self._datagram: list[tuple[ProcessKey | None, int, int]] = []
 
     def handlers(self) -> dict[type[Event], Callable[[Event], object]]:
         """Give what to call for each class of event."""
@@ -60,7 +67,11 @@ class ContactFold:
             self._refusals.setdefault((event.process, event.name, event.error), Numbers()).add(event.n, event.time_ns)
 
     def _socket(self, event: Event) -> None:
-        if isinstance(event, SocketCreated) and event.error in {errno.EPERM, errno.EACCES}:
+        if not isinstance(event, SocketCreated):
+            return
+        if not event.error and (event.family, event.socket_type) == _UNIX_DATAGRAM and len(self._datagram) < _NAMED:
+            self._datagram.append((event.process, event.time_ns, event.n))
+        if event.error in {errno.EPERM, errno.EACCES}:
             key = (event.process, f"socket family {event.family}", event.error)
             self._refusals.setdefault(key, Numbers()).add(event.n, event.time_ns)
 
@@ -81,6 +92,10 @@ class ContactFold:
                     )
                 )
         return tuple(sorted(found, key=lambda contact: contact.events))
+
+    def datagram_sockets(self, cast: Cast) -> tuple[int, ...]:
+        """Give the events in which the trial made datagram sockets of the unix family, the first few."""
+        return tuple(sorted(n for process, at_ns, n in self._datagram if not cast.ignores(process, at_ns)))
 
     def refusals(self, cast: Cast) -> tuple[Refusal, ...]:
         """Build the trial's refused calls, first one first."""

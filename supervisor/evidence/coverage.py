@@ -49,6 +49,7 @@ def find_gaps(
     departures: tuple[MembershipLeft, ...],
     contacts: tuple[OutsideContact, ...],
     policy: Policy,
+    datagram_sockets: tuple[int, ...] = (),
 ) -> tuple[Gap, ...]:
     """Find what is missing on every route but the final state of files (see `reconcile`)."""
     return (
@@ -57,6 +58,7 @@ def find_gaps(
         *_left(departures, cast),
         *_lineage(processes, line, cast),
         *_direct(policy, line),
+        *_datagrams(policy, datagram_sockets),
     )
 
 
@@ -118,6 +120,16 @@ def _direct(policy: Policy, line: Timeline) -> Iterator[Gap]:
         text = "the workspace is written in place: other programs of this machine could write it unseen"
         costs = frozenset({"finality", "separation"})
         yield Gap(route=Route.FILE, rule="unwatched-writers", text=text, events=(), costs=costs)
+
+
+def _datagrams(policy: Policy, sockets: tuple[int, ...]) -> Iterator[Gap]:
+    """A datagram needs no connection, and the kernel forgets at once whose socket it went to.
+
+    In a staged workspace no socket of the host can be reached (an overlay's are nodes of its own).
+    """
+    if policy.files.mode is FilesMode.DIRECT and sockets:
+        text = "datagrams may have reached a socket of this machine that lies in the workspace: nobody sees whose it is"
+        yield Gap(route=Route.IPC, rule="unwatched-datagrams", text=text, events=sockets[:1], costs=ALL)
 
 
 def _events(line: Timeline, kind: str) -> tuple[int, ...]:

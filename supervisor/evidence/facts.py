@@ -90,7 +90,8 @@ class FileState:
     """What one path is at one moment; a path that does not exist is None instead of a state.
 
     ``digest`` is ``sha256:…`` of the content (of the target for a symlink), None for other kinds or when unreadable
-    (``problem`` then says why).
+    (``problem`` then says why). ``modified_ns`` is the modification time where it is known: no two states differ by it,
+    but it tells of a write whose content was put back.
     """
 
     kind: Kind
@@ -101,6 +102,7 @@ class FileState:
     size_bytes: int
     xattrs: tuple[tuple[str, bytes], ...] = ()
     problem: str | None = None
+    modified_ns: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,6 +293,26 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LimitMet:
+    """A limit of the trial's resources that it met.
+
+    Attributes:
+        resource: ``pids``, ``memory`` or ``cpu``.
+        limit: processes, bytes or processors.
+        effect: ``refused``, ``killed``, ``reclaimed`` or ``throttled``.
+        times: as the kernel counted.
+        processes: those whose end nothing else explains, where the effect is ``killed``.
+    """
+
+    resource: str
+    limit: float
+    effect: str
+    times: int
+    processes: tuple[ProcessKey, ...]
+    events: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """All of it. ``main`` is CMD's process, ``0@0`` when none was ever held; ``lost`` counts lost events."""
 
@@ -305,6 +327,7 @@ class Facts:
     lost: int
     losses: tuple[Loss, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    limits: tuple[LimitMet, ...] = ()
 
     @property
     def gaps(self) -> tuple[Gap, ...]:

@@ -248,8 +248,9 @@ def _net(observed: Observed | None, codes: int, *, renamed: bool, present: bool 
     same = same_state(observed.before, observed.after)
     if same is None:
         return None
-    if same:
-        return "unchanged"
+    if same:  # of a directory only the outside is compared: another one in its place holds other files
+        directory = observed.after is not None and observed.after.kind is Kind.DIRECTORY
+        return "renamed" if directory and renamed else "unchanged"
     if observed.before is None:
         return "renamed" if renamed else "created"
     if observed.after is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
+from supervisor.events import Kind
 from supervisor.evidence.facts import FileState, Gap, Observed, Route
 from supervisor.evidence.files import Code, code_set
 from supervisor.evidence.histories import Draft, same_state
@@ -33,6 +34,8 @@ Observe = Callable[[Sequence[bytes]], Mapping[bytes, Observed]]
 
 _CONTENT = code_set(*(code for code in Code if code not in {Code.ATTRIBUTES, Code.TIMES}))
 _NAMES = _CONTENT + code_set(Code.ATTRIBUTES) - code_set(Code.MODIFIED, Code.EMPTIED, Code.TOTALS, Code.MAPPED)
+_FOR_EVER = 1 << 62
+_REWRITTEN = "its modification time moved, and no event tells of a write"
 _GONE = frozenset({Code.DELETED, Code.RENAMED_AWAY})
 _SET_ID = 0o6000
 
@@ -55,9 +58,24 @@ def _problem(draft: Draft, observed: Observed) -> tuple[str, str] | None:
             return None
         rule = "unconfirmed-name" if draft.unverified else "unexplained-change"
         return rule, f"expected {_word(expected)} at the end, found {_word(there)}"
-    if not observed.before or not observed.after or same_state(observed.before, observed.after) is not False:
+    if not observed.before or not observed.after:
         return None
+    if same_state(observed.before, observed.after) is not False:
+        unseen = _rewritten(observed) and not draft.codes & (_CONTENT | code_set(Code.TIMES))
+        return ("unexplained-change", _REWRITTEN) if unseen else None
     return _explain(observed.before, observed.after, draft.codes)
+
+
+def _rewritten(observed: Observed) -> bool:
+    """Tell whether a file that looks the same was written meanwhile.
+
+    To open a file for writing copies it with its times, so only a write, or setting the times, moves them. An empty
+    file is left out: to empty it again, as ``open`` does, is no change.
+    """
+    before, after = observed.before, observed.after
+    if before is None or after is None or after.kind is not Kind.FILE or not after.size_bytes:
+        return False
+    return None not in {before.modified_ns, after.modified_ns} and before.modified_ns != after.modified_ns
 
 
 def _raced(draft: Draft) -> bool:
@@ -89,16 +107,15 @@ class Explained:
     def __init__(self, boxed: Iterable[bytes]) -> None:
         """Begin with what the box itself touched."""
         self._paths = set(boxed)
-        self._states: set[tuple[FileState, FileState]] = set()
+        self._states: set[tuple[object, ...]] = set()
 
     def add(self, path: bytes, draft: Draft) -> None:
         """Add a path that has a history."""
         if not draft.codes:
             return
         self._paths.add(path)
-        before, after = (draft.observed.before, draft.observed.after) if draft.observed else (None, None)
-        if before is not None and after is not None and before != after:
-            self._states.add((before, after))
+        if draft.observed is not None and (passage := _passage(draft.observed)) is not None:
+            self._states.add(passage)
 
     def __contains__(self, path: bytes) -> bool:
         """Tell whether a path has a history, or is the box's."""
@@ -110,7 +127,15 @@ class Explained:
 
     def is_other_name(self, state: Observed) -> bool:
         """Tell whether a path went from and to the same states as one that was written."""
-        return state.before is not None and state.after is not None and (state.before, state.after) in self._states
+        return _passage(state) in self._states
+
+
+def _passage(state: Observed) -> tuple[object, ...] | None:
+    """Give what all names of one file share, when something of it moved; None when nothing did."""
+    before, after = state.before, state.after
+    if before is None or after is None or (before == after and before.modified_ns == after.modified_ns):
+        return None
+    return before, after, before.modified_ns, after.modified_ns
 
 
 def check_changed(
@@ -131,10 +156,13 @@ def check_changed(
         states = observe(batch)
         for path in batch:
             state, place = states.get(path), places.locate(path)
-            if state is None or not place.observable or same_state(state.before, state.after) is not False:
+            if state is None or not place.observable:
+                continue
+            same = same_state(state.before, state.after) is not False
+            if same and not _rewritten(state):
                 continue
             if not explained.is_other_name(state) and not moves.brought(path, state, observe):
-                text = f"{show(place.shown)}: changed on disk, and no event tells of it"
+                text = f"{show(place.shown)}: {_REWRITTEN if same else 'changed on disk, and no event tells of it'}"
                 yield path, _gap("unexplained-change", text, (), in_footprint=place.in_scope)
 
 
@@ -166,25 +194,27 @@ def _sum_up(rest: Sequence[Gap]) -> Iterator[Gap]:
 class _Moves:
     """Renamed directories, and what came along below them without an event of its own."""
 
-    def __init__(self, moved: Mapping[bytes, bytes]) -> None:
-        self._moved, self._sources = moved, frozenset(moved.values())
+    def __init__(self, moved: Mapping[bytes, tuple[bytes, int]]) -> None:
+        self._moved, self._sources = moved, frozenset(old for old, _ in moved.values())
 
     def brought(self, path: bytes, state: Observed, observe: Observe) -> bool:
         """Tell whether a path is what it was at its old name, or was left empty by the rename of a parent."""
         if state.after is None:
             return _above(path, self._sources) is not None
         old = self._old_name(path)
-        if old == path or state.before is not None:
+        if old == path:
             return False
         origin = observe([old]).get(old)
         return origin is not None and same_state(origin.before, state.after) is not False
 
     def _old_name(self, path: bytes) -> bytes:
-        """Follow renames of parents backwards; each is used once, so that a ring of renames ends."""
-        used: set[bytes] = set()
-        while (target := _above(path, self._moved)) is not None and target not in used:
-            used.add(target)
-            path = self._moved[target] + path[len(target) :]
+        """Follow renames of parents backwards in time: two that changed places are one step, not a ring."""
+        before = _FOR_EVER
+        while (target := _above(path, self._moved)) is not None:
+            old, turn = self._moved[target]
+            if turn >= before:
+                break
+            path, before = old + path[len(target) :], turn
         return path
 
 

@@ -29,7 +29,7 @@ class Tree:
         present: whether a name should exist at the end; a path that is missing here never changed its existence.
         origin: where the thing at a path came from by renames, -1 when the trial made it.
         boxed: paths that the box itself touched before or after the trial.
-        moved: directories and files that were renamed, new name to old name.
+        moved: directories and files that were renamed, new name to old name, and how manieth change of a name that was.
         overflowed: children of renamed directories were left out.
     """
 
@@ -40,18 +40,20 @@ class Tree:
         self.present: dict[int, bool] = {}
         self.origin: dict[int, int] = {}
         self.boxed: set[int] = set()
-        self.moved: dict[int, int] = {}
+        self.moved: dict[int, tuple[int, int]] = {}
         self.overflowed = False
         self._below: defaultdict[bytes, set[bytes]] = defaultdict(set)
         self._derived = 0
         self._exchanged = -1
+        self._turn = 0
+        self._known: set[int] = set()
         self._writers: dict[tuple[int, int], int] = {}
         self._moved_to: dict[int, int] = {}
         self._walk()
 
-    def moves(self) -> dict[bytes, bytes]:
-        """Give what was renamed, new path to old path."""
-        return {self._fold.paths[new]: self._fold.paths[old] for new, old in self.moved.items()}
+    def moves(self) -> dict[bytes, tuple[bytes, int]]:
+        """Give what was renamed, new path to old path and when: a larger number is a later rename."""
+        return {self._fold.paths[new]: (self._fold.paths[old], turn) for new, (old, turn) in self.moved.items()}
 
     def boxed_paths(self) -> set[bytes]:
         """Give the paths that the box itself touched."""
@@ -76,6 +78,7 @@ class Tree:
                 self._register(self._fold.paths[path])
             self.by_path[path].append(row)
             if not rows.error[row]:
+                self._known.add(path)
                 self._apply(row, path, rows.code[row])
 
     def _writing(self, row: int, path: int) -> int:
@@ -112,7 +115,8 @@ class Tree:
     def _move(self, old: int, new: int) -> None:
         self.present[old], self.present[new] = False, True
         self.origin[new] = self.origin.get(old, old)
-        self.moved[new] = old
+        self._turn += 1
+        self.moved[new] = old, self._turn
         self._moved_to[old] = new
         self._moved_to.pop(new, None)
 
@@ -121,7 +125,8 @@ class Tree:
         self.present[one] = self.present[two] = True
         origins = self.origin.get(two, two), self.origin.get(one, one)
         self.origin[one], self.origin[two] = origins
-        self.moved[one], self.moved[two] = two, one
+        self._turn += 1
+        self.moved[one], self.moved[two] = (two, self._turn), (one, self._turn)
         self._move_children(row, one, two, first)
         self._move_children(row, two, one, second)
 
@@ -141,6 +146,7 @@ class Tree:
             self._derive(row, child, there, Code.RENAMED_AWAY)
             self._derive(row, there, child, Code.RENAMED_HERE)
             self.present[child], self.present[there] = False, True
+            self._known.add(there)
             self._moved_to[child] = there
             self._moved_to.pop(there, None)
             self.origin[there] = origin
@@ -164,9 +170,9 @@ class Tree:
             path = parent
 
     def _children(self, path: int) -> list[int]:
-        """List what is known below a path and still there, in a fixed order."""
+        """List what is known to be below a path and still there, in a fixed order; a failed attempt shows nothing."""
         found = [self._fold.path_id(name) for name in self._descend(self._fold.paths[path])]
-        return [child for child in found if child in self.by_path and self.present.get(child, True)]
+        return [child for child in found if child in self._known and self.present.get(child, True)]
 
     def _descend(self, path: bytes) -> Iterator[bytes]:
         stack = [path]

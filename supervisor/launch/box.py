@@ -15,11 +15,10 @@ import os
 import select
 import signal
 import socket
-import stat
 import struct
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, Protocol, Self
 
@@ -29,6 +28,7 @@ from supervisor.launch.boxspec import BoxSpec
 from supervisor.launch.bubblewrap import find_bubblewrap
 from supervisor.launch.building import Parts, fork_builder
 from supervisor.launch.seccomp import load_filter
+from supervisor.launch.streams import Streams
 from supervisor.launch.view import View, plan_view
 
 __all__ = ["Box", "BoxSpec", "StopNotice", "TrialCgroup", "hold"]
@@ -80,6 +80,7 @@ class Box:
         pty_master: of the box's terminal, or None.
         view: the plan that was carried out.
         notes: what had to be done differently than planned.
+        streams: CMD's standard streams, as it got them.
     """
 
     main_pid: int
@@ -92,6 +93,7 @@ class Box:
     notes: tuple[str, ...]
     cgroup: TrialCgroup
     main_socket: socket.socket | None
+    streams: Streams
     _closed: bool = field(default=False, repr=False)
 
     @property
@@ -220,6 +222,7 @@ class Box:
         if not self.wait(0.5):
             self.cgroup.kill()
             self.wait()
+        self.streams.close()
         os.close(self.pidfd)
         if self.pty_master is not None:
             os.close(self.pty_master)
@@ -233,11 +236,22 @@ class Box:
         self.close()
 
 
-def hold(spec: BoxSpec, cgroup: TrialCgroup, *, meanwhile: Callable[[], object] | None = None) -> Box:
+def hold(
+    spec: BoxSpec,
+    cgroup: TrialCgroup,
+    *,
+    joins: Iterable[Path] = (),
+    meanwhile: Callable[[], object] | None = None,
+) -> Box:
     """Build the box and stop in front of CMD's first instruction.
 
-    Call it before threads are started if that can be: the child is forked. ``meanwhile`` is called once it is: the box
-    builds itself on another processor.
+    Call it before threads are started if that can be: the child is forked.
+
+    Args:
+        spec: what is wanted.
+        cgroup: of the trial.
+        joins: files of further cgroups, which the child writes ``0`` into to join them.
+        meanwhile: called once the child is forked: the box builds itself on another processor.
 
     Raises:
         LaunchError: a step failed; nothing of CMD ran, and everything that was built is gone again.
@@ -247,7 +261,6 @@ def hold(spec: BoxSpec, cgroup: TrialCgroup, *, meanwhile: Callable[[], object] 
     if not BOXINIT.exists():
         message = "the box's init is not built"
         raise LaunchError(message, step="find boxinit", place=str(BOXINIT), hint="run make")
-    _refuse_directories(spec.stdio)
     view = plan_view(spec.view)
     program = load_filter(spec.cache)
     with contextlib.ExitStack() as always, contextlib.ExitStack() as on_failure:
@@ -258,9 +271,11 @@ def hold(spec: BoxSpec, cgroup: TrialCgroup, *, meanwhile: Callable[[], object] 
         parts = Parts(
             cgroup=cgroup.path, bubblewrap=bubblewrap, boxinit=BOXINIT, program=program,
             init_socket=init_side.fileno(), main_socket=main_side.fileno(),
-            report=report_side.fileno(), errors=errors_side.fileno(),
+            report=report_side.fileno(), errors=errors_side.fileno(), joins=tuple(joins),
         )  # fmt: skip
-        launcher_pid = fork_builder(spec, view, parts)
+        streams = Streams.take(spec.stdio, spec.ttys)
+        on_failure.callback(streams.close)
+        launcher_pid = fork_builder(replace(spec, stdio=streams.stdio), view, parts)
         on_failure.callback(_end, launcher_pid, cgroup)
         for ours in (init_side, main_side, report_side, errors_side):
             ours.close()
@@ -272,16 +287,8 @@ def hold(spec: BoxSpec, cgroup: TrialCgroup, *, meanwhile: Callable[[], object] 
         return Box(
             main_pid=ready.main_pid, init_pid=ready.init_pid, launcher_pid=launcher_pid,
             pidfd=os.pidfd_open(ready.main_pid), control=control, pty_master=ready.pty_master, view=view,
-            notes=ready.notes, cgroup=cgroup, main_socket=main,
+            notes=ready.notes, cgroup=cgroup, main_socket=main, streams=streams,
         )  # fmt: skip
-
-
-def _refuse_directories(stdio: tuple[int | None, ...]) -> None:
-    """A directory of the host as a standard stream would be a way out: openat(0, "..") starts from it."""
-    for number, fd in enumerate(stdio):
-        if fd is not None and stat.S_ISDIR(os.fstat(fd).st_mode):
-            message = f"standard stream {number} is a directory"
-            raise LaunchError(message, step="check standard streams", hint="redirect it from a file")
 
 
 def _socketpair(on_failure: contextlib.ExitStack, always: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:

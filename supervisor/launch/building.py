@@ -37,6 +37,7 @@ class Parts:
 
     Attributes:
         cgroup: directory of the trial's cgroup.
+        joins: files of further cgroups, which a member writes ``0`` into to join them.
         bubblewrap, boxinit: the two programs.
         program: the compiled system call filter.
         init_socket, main_socket: the box's ends.
@@ -52,6 +53,7 @@ class Parts:
     main_socket: int
     report: int
     errors: int
+    joins: tuple[Path, ...] = ()
 
 
 def fork_builder(spec: BoxSpec, view: View, parts: Parts) -> int:
@@ -65,6 +67,9 @@ def fork_builder(spec: BoxSpec, view: View, parts: Parts) -> int:
         if not joined:
             with _step("join the cgroup", parts.cgroup):
                 (parts.cgroup / "cgroup.procs").write_bytes(b"0")
+        for join in parts.joins:
+            with _step("join the limited cgroup", join):
+                join.write_bytes(b"0")
         _become_bubblewrap(spec, view, parts, report)
     except LaunchError as err:
         _report(report, step=err.step, errno=None, message=err.message, place=err.place, hint=err.hint)

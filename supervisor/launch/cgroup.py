@@ -9,6 +9,7 @@ Laws:
     * Nobody sleeps: ``cgroup.events`` wakes its readers (POLLPRI) whenever one of its values changes.
     * ``supervise/`` itself comes with the first run and goes with the last one. No lock is needed: rmdir fails while a
       run is in it, and a start that loses the race to a removal sees ENOENT and makes ``supervise/`` again.
+    * What the run has in v1 hierarchies goes with it, see `supervisor.launch.controllers`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.errors import MachineError
+from supervisor.launch.controllers import make_below_parent, remove_companions, remove_parent
 from supervisor.launch.owner import Owner
 
 PARENT = "supervise"
@@ -31,7 +33,6 @@ PARENT = "supervise"
 OWNER_XATTR = "trusted.supervise.owner"
 """Attribute of a trial's cgroup that says which process supervises it, whatever state directory that one uses."""
 
-_MADE_AGAIN = 100
 _THAW_S = 5.0
 _REMOVE_S = 5.0
 _FIELDS_BEFORE_OPTIONAL = 6
@@ -92,7 +93,7 @@ class Cgroup:
         """
         path = root / PARENT / run_id
         try:
-            _make_below_parent(path)
+            make_below_parent(path)
             cgroup = cls.at(path)
             with suppress(OSError):  # the run's own supervisor.json says the same where the attribute is refused
                 os.setxattr(path, OWNER_XATTR, (owner or Owner.current()).to_json())
@@ -164,10 +165,14 @@ class Cgroup:
             MachineError: it is still in use.
         """
         deadline = time.monotonic() + timeout_s
+        try:
+            remove_companions(self.path, timeout_s=timeout_s)
+        except OSError as err:
+            message = f"cgroup cannot be removed: {err.strerror}"
+            raise MachineError(message, place=err.filename) from err
         for directory in reversed(_subtree(self.path)):
             _remove_when_free(directory, deadline)
-        with suppress(OSError):
-            self.path.parent.rmdir()
+        remove_parent(self.path.parent)
 
     def _kill_one_by_one(self) -> None:
         self.freeze(1.0)
@@ -175,20 +180,6 @@ class Cgroup:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.thaw()
-
-
-def _make_below_parent(path: Path) -> None:
-    for _ in range(_MADE_AGAIN):
-        with suppress(FileExistsError):
-            path.parent.mkdir(mode=0o755)
-        try:
-            path.mkdir(mode=0o755)
-        except OSError as err:
-            if err.errno not in {errno.ENOENT, errno.ENODEV}:
-                raise
-            continue  # the last run has just taken the parent away
-        return
-    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))
 
 
 def _subtree(top: Path) -> list[Path]:
@@ -211,13 +202,24 @@ def _events(path: Path) -> dict[str, int]:
 
 
 def _wait_for(path: Path, key: str, value: int, timeout_s: float) -> bool:
-    """Wait until ``cgroup.events`` gives `key` this value, woken by the kernel."""
+    """Wait until ``cgroup.events`` gives `key` this value, woken by the kernel.
+
+    A cgroup that somebody removed meanwhile was empty: the kernel removes no other.
+    """
+    try:
+        return _watch_events(path / "cgroup.events", f"{key} {value}".encode(), timeout_s)
+    except OSError as err:
+        if err.errno in {errno.ENOENT, errno.ENODEV}:
+            return (key, value) == ("populated", 0)
+        raise
+
+
+def _watch_events(file: Path, wanted: bytes, timeout_s: float) -> bool:
     deadline = time.monotonic() + timeout_s
-    descriptor = os.open(path / "cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
         poll = select.poll()
         poll.register(descriptor, select.POLLPRI)
-        wanted = f"{key} {value}".encode()
         while wanted not in os.pread(descriptor, 4096, 0):
             left_s = deadline - time.monotonic()
             if left_s <= 0:

@@ -30,9 +30,10 @@ def write_whole(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = T
         finally:
             os.close(descriptor)
         beside.rename(path)
-    except OSError:
+    except OSError as err:
         with suppress(OSError):  # a full disk: half a file would only take room
             beside.unlink()
+        err.filename = str(path)  # writing knows nothing of names
         raise
     if durable:
         sync_directory(path.parent)

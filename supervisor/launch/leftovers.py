@@ -14,11 +14,11 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from contextlib import suppress
 from pathlib import Path
 
 from supervisor.errors import MachineError
 from supervisor.launch.cgroup import PARENT, Cgroup
+from supervisor.launch.controllers import remove_orphans, remove_parent
 from supervisor.launch.detach import unmount_below
 from supervisor.launch.journal import Journal, Phase
 from supervisor.launch.state import Home, RunDir
@@ -41,7 +41,8 @@ def sweep(home: Home, cgroup_root: Path) -> tuple[str, ...]:
     if not any(home.live.iterdir()) and not (cgroup_root / PARENT).is_dir():
         return ()
     with home.locked():
-        return *_sweep_cgroups(home, cgroup_root / PARENT), *_sweep_runs(home)
+        parent = cgroup_root / PARENT
+        return *_sweep_cgroups(home, parent), *_sweep_orphans(parent), *_sweep_runs(home)
 
 
 def clean_cgroup(cgroup: Cgroup) -> None:
@@ -76,9 +77,12 @@ def _sweep_cgroups(home: Home, parent: Path) -> list[str]:
     except FileNotFoundError:
         return []
     cleaned = [text for name in names if (text := _sweep_cgroup(home, parent / name))]
-    with suppress(OSError):
-        parent.rmdir()
+    remove_parent(parent)
     return cleaned
+
+
+def _sweep_orphans(parent: Path) -> tuple[str, ...]:
+    return tuple(f"run {name}: empty cgroup of a v1 controller removed" for name in remove_orphans(parent))
 
 
 def _sweep_cgroup(home: Home, path: Path) -> str | None:

@@ -49,8 +49,11 @@ CLONE_FS = 0x00000200  # a root and working directory of its own: no namespace, 
 MNT_DETACH = 2
 _MAX_HANDLE = 128
 _AT_FDCWD = -100
-_SYS_MOUNT_SETATTR = 442  # the same on every architecture
-_MOUNT_ATTR_RDONLY = 1
+_AT_EMPTY_PATH = 0x1000
+_SYS_OPEN_TREE = 428  # the same on every architecture, as all from 424 on
+_SYS_MOUNT_SETATTR = 442
+_OPEN_TREE_CLONE = 1
+_MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV = 1, 2, 4
 _SYS_CLONE3 = 435  # the same on every architecture
 _CLONE_INTO_CGROUP = 0x200000000
 _CLONE_ARGS = struct.Struct("11Q")  # flags, pidfd, child_tid, parent_tid, exit_signal, …, cgroup is the last
@@ -88,6 +91,24 @@ def make_readonly(target: bytes) -> None:
     attributes = _MountAttr(attr_set=_MOUNT_ATTR_RDONLY)
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
     _check(_libc.syscall(_SYS_MOUNT_SETATTR, _AT_FDCWD, target, 0, ctypes.byref(attributes), size), target)
+
+
+def clone_readonly(fd: int) -> int:
+    """Give a mount of its own, read-only and attached nowhere, of the file behind a descriptor (open_tree(2)).
+
+    Only for files on a mount of our own mount namespace; EINVAL otherwise.
+    """
+    flags = _OPEN_TREE_CLONE | _AT_EMPTY_PATH | os.O_CLOEXEC
+    mounted = int(_libc.syscall(_SYS_OPEN_TREE, fd, b"", ctypes.c_uint(flags)))
+    _check(mounted)
+    attributes = _MountAttr(attr_set=_MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV)
+    size = ctypes.c_size_t(ctypes.sizeof(attributes))
+    try:
+        _check(_libc.syscall(_SYS_MOUNT_SETATTR, mounted, b"", _AT_EMPTY_PATH, ctypes.byref(attributes), size))
+    except OSError:
+        os.close(mounted)
+        raise
+    return mounted
 
 
 def unshare(flags: int) -> None:

@@ -37,6 +37,7 @@ class MountTmpfs(msgspec.Struct, frozen=True, kw_only=True):
 
     target: bytes
     mode: int = 0o755
+    size_bytes: int | None = None
 
     def describe(self) -> str:
         """Say it in one line."""
@@ -45,7 +46,8 @@ class MountTmpfs(msgspec.Struct, frozen=True, kw_only=True):
     def execute(self, _note: Note) -> None:
         """Mount it."""
         flags = MountFlag.NOSUID | MountFlag.NODEV
-        libc.mount(b"tmpfs", self.target, b"tmpfs", flags, b"mode=%o" % self.mode)
+        size = b"" if self.size_bytes is None else b",size=%d" % self.size_bytes
+        libc.mount(b"tmpfs", self.target, b"tmpfs", flags, b"mode=%o%b" % (self.mode, size))
 
 
 class MakeFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,6 +181,7 @@ class MountPrivate(msgspec.Struct, frozen=True, kw_only=True):
     root: bytes
     path: bytes
     mode: int
+    size_bytes: int | None = None
 
     def describe(self) -> str:
         """Say it in one line."""
@@ -187,7 +190,8 @@ class MountPrivate(msgspec.Struct, frozen=True, kw_only=True):
     def execute(self, note: Note) -> None:
         """Mount it."""
         place = resolve_inside(self.root, self.path)  # some hosts have /tmp elsewhere
-        MountTmpfs(target=make_mountpoint(self.root, place), mode=self.mode).execute(note)
+        target = make_mountpoint(self.root, place)
+        MountTmpfs(target=target, mode=self.mode, size_bytes=self.size_bytes).execute(note)
 
 
 class Mask(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,6 +25,7 @@ class HostMount:
         path: where.
         options: per-mount options (``ro``, ``noexec``).
         fstype: kind of filesystem.
+        controllers: of a cgroup v1 hierarchy.
     """
 
     mount_id: int
@@ -33,6 +34,7 @@ class HostMount:
     path: bytes
     options: frozenset[bytes] = frozenset()
     fstype: bytes = b"ext4"
+    controllers: frozenset[bytes] = frozenset()
 
 
 def parse_mountinfo(text: bytes) -> tuple[HostMount, ...]:
@@ -43,13 +45,15 @@ def parse_mountinfo(text: bytes) -> tuple[HostMount, ...]:
 def _parse_line(line: bytes) -> HostMount:
     before, after = line.split(b" - ", 1)
     mount_id, _parent, device, root, path, options, *_tags = before.split(b" ")
+    fstype = after.split(b" ", 1)[0]
     return HostMount(
         mount_id=int(mount_id),
         device=device,
         root=_unescape(root),
         path=_unescape(path),
         options=frozenset(options.split(b",")),
-        fstype=after.split(b" ", 1)[0],
+        fstype=fstype,
+        controllers=frozenset(after.rsplit(b" ", 1)[-1].split(b",")) if fstype == b"cgroup" else frozenset(),
     )
 
 

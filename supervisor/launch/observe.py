@@ -140,4 +140,5 @@ def _state(
         size_bytes=found.st_size if regular else 0,
         xattrs=xattrs,
         problem=said,
+        modified_ns=found.st_mtime_ns,
     )

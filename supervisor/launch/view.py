@@ -51,6 +51,9 @@ _KERNEL_FILESYSTEMS = frozenset(
     b" selinuxfs smackfs mqueue hugetlbfs autofs binfmt_misc rpc_pipefs nfsd nsfs functionfs binder ramfs".split()
 )
 _PRIVATE = {b"/tmp": 0o1777, b"/run": 0o755}
+_SIZES_PERCENT = {b"/tmp": 50, b"/dev/shm": 25, b"/run": 5}
+"""Of the memory limit. Files there count as the trial's memory, and no killing frees them: together they must stay
+below it, or what is killed in the end is the box itself."""
 _NEVER = (b"/proc", b"/sys", b"/dev")
 _SHM = b"/dev/shm"
 _FLAGS = {
@@ -76,6 +79,7 @@ class ViewSpec:
         hostname: of the box.
         nameserver: address for the box's resolv.conf.
         uid, gid: the run user, who gets a /run/user directory.
+        memory_bytes: what the trial may use of memory, or None: what it may put into /tmp and the like.
     """
 
     workspace: bytes
@@ -89,6 +93,7 @@ class ViewSpec:
     nameserver: str = "192.0.2.53"
     uid: int = 0
     gid: int = 0
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +217,7 @@ class _Planner:
         yield MountTmpfs(target=box)
         yield MakeDirectory(target=self.root)
         yield MakeDirectory(target=self.shm)
-        yield MountTmpfs(target=self.shm, mode=0o1777)
+        yield MountTmpfs(target=self.shm, mode=0o1777, size_bytes=self._size(_SHM))
         yield MakeFile(target=join(box, b"empty"), mode=0)
         yield MakeDirectory(target=join(box, b"void"), mode=0)
         yield MakeDirectory(target=join(box, b"blank"), mode=0o555)
@@ -226,9 +231,14 @@ class _Planner:
         if self.workspace != b"/":
             yield self._discarded(b"/", 0, NO_FLAGS)
         for path, mode in _PRIVATE.items():
-            yield MountPrivate(root=self.root, path=path, mode=mode)
+            yield MountPrivate(root=self.root, path=path, mode=mode, size_bytes=self._size(path))
         for number, mount in enumerate(self.shown, 1):
             yield self._host_layer(number, mount)
+
+    def _size(self, path: bytes) -> int | None:
+        """Give what a private place may hold; None is the kernel's default, half of the machine's memory."""
+        limit = self.spec.memory_bytes
+        return None if limit is None else limit * _SIZES_PERCENT[path] // 100
 
     def _workspace_layer(self) -> Iterable[MountOverlay | Bind]:
         root, path = self._inside(self.workspace)

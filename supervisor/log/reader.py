@@ -80,11 +80,20 @@ def read_events(
         LogError: a frame is bad, or does not hold the events it says.
     """
     for frame in read_frames(log_dir, on_damage=on_damage):
-        match frame.header.type:
-            case FrameType.KERNEL:
-                yield from _slab_events(frame, decode)
-            case FrameType.JSON:
-                yield decode_record(frame)
+        yield from read_frame(frame, decode)
+
+
+def read_frame(frame: Frame, decode: Decode) -> Iterator[Event]:
+    """Read the events of one frame; a seal has none.
+
+    Raises:
+        LogError: it does not hold the events it says.
+    """
+    match frame.header.type:
+        case FrameType.KERNEL:
+            yield from _slab_events(frame, decode)
+        case FrameType.JSON:
+            yield decode_record(frame)
 
 
 def _slab_events(frame: Frame, decode: Decode) -> Iterator[Event]:

@@ -118,6 +118,10 @@ class Room:
         while True:
             try:
                 done = write()
+            except LogFullError as err:
+                waited = True
+                self.wait(err)
+                continue
             except OSError as err:
                 if err.errno not in NO_ROOM:
                     raise

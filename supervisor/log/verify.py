@@ -1,9 +1,11 @@
 """The verifier: a run directory in, what it was proved to hold out, or the first bad frame.
 
-Rule: every byte of the segments, of ``manifest.json`` and of ``completion.json`` is accounted for. Any one that is
-changed, missing, moved, repeated or added is found. The log is read once, with the memory of two frames;
-``completion.json`` is held whole. Signed checkpoints (``log/checkpoints``) are another check over the same
-`supervisor.log.chain.Checkpoint` values, and have their place here.
+Rule: every byte of the segments, of ``log/checkpoints``, of ``manifest.json``, ``completion.json`` and
+``completion.dsse.json`` is accounted for. Any one that is changed, missing, moved, repeated or added is found. The log
+is read once, with the memory of two frames and a note; documents are held whole.
+
+What a frame contradicts is told one frame later: when the frame itself was replaced, the next one says so, and that is
+the better finding.
 """
 
 from __future__ import annotations
@@ -11,17 +13,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
-import msgspec
-
-from supervisor.errors import LogError, LogUnreadableError, LogUnsealedError
-from supervisor.events import TrialSealed
+from supervisor.errors import LogError, LogUnsealedError
+from supervisor.events import Event, TrialSealed
+from supervisor.log.bound import Bound, bind_documents, check_manifest
 from supervisor.log.chain import Chain
-from supervisor.log.frames import Frame, FrameType, bad_frame, sha256_text
+from supervisor.log.frames import Frame, FrameType, bad_frame
+from supervisor.log.keys import parse_public
+from supervisor.log.notes import origin_of, read_witnessed
 from supervisor.log.reader import walk
 from supervisor.log.records import decode_record
+from supervisor.log.signer import NAME
+from supervisor.log.vouching import Vouching, Witnessed
+
+_TELLS_OF_A_NOTE = b'{"kind":"checkpoint.signed",'
+"""How a record of that kind begins: the kind comes first. Whether other records are events is their readers' matter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +41,9 @@ class Verified:
         evidence: frames and root up to the evidence checkpoint, which ``completion.json`` describes.
         manifest, completion, stage: the digests that the log binds, ``sha256:…``.
         stage_checked: the stage's digest was compared, not only read.
+        key: that signed, ``ed25519:…``; None for a log from before there were signatures.
+        checkpoints: how many of ``log/checkpoints`` were verified, the seal's included.
+        witnessed: how many from a second place were.
     """
 
     frames: int
@@ -46,33 +56,39 @@ class Verified:
     completion: str
     stage: str
     stage_checked: bool
+    key: str | None = None
+    checkpoints: int = 0
+    witnessed: int = 0
 
 
-def verify_log(run_dir: Path, *, stage_digest: Callable[[], str] | None = None) -> Verified:
-    """Verify the log of a run and the documents that it binds.
+def verify_log(
+    run_dir: Path,
+    *,
+    stage_digest: Callable[[], str] | None = None,
+    key: str | None = None,
+    witnessed: Path | None = None,
+) -> Verified:
+    """Verify the log of a run, its signatures, and the documents that it binds.
 
     Args:
         run_dir: holds ``log/``, ``manifest.json`` and ``completion.json``.
         stage_digest: gives the digest of the stage as it is now; without it the stage is not compared.
+        key: demand that this key signed, ``ed25519:…``; without it the one in the manifest is believed.
+        witnessed: checkpoints that a second place kept, all of which the log must extend.
 
     Raises:
         LogUnsealedError: the log is whole, but there is no seal where it ends.
         LogUnreadableError: there is nothing that could be verified.
         LogError: something is not as it was; ``frame`` is the first bad frame, or None for a document.
     """
-    chain = Chain()
-    manifest, ending = b"", deque[Frame](maxlen=2)
-    for frame in walk(run_dir / "log", chain):
-        manifest = manifest or frame.header.link
-        ending.append(frame)
-    sealed = _check_ending(chain, ending)
-    _check_document(run_dir / "manifest.json", sha256_text(manifest), "frame 0")
-    completion = _check_document(run_dir / "completion.json", sealed.completion, f"event {sealed.n}")
-    _check_completion(completion, sealed)
+    reading = _Reading(run_dir, key, witnessed)
+    for frame in walk(run_dir / "log", reading.chain):
+        reading.take(frame)
+    sealed = reading.finish()
     if stage_digest is not None and (got := stage_digest()) != sealed.stage:
         message = f"expected {sealed.stage} (event {sealed.n} says so), got {got}"
         raise LogError(message, place=str(run_dir / "stage"))
-    whole = chain.checkpoint()
+    whole = reading.chain.checkpoint()
     return Verified(
         frames=whole.frames,
         events=whole.events,
@@ -80,23 +96,102 @@ def verify_log(run_dir: Path, *, stage_digest: Callable[[], str] | None = None) 
         sealed=True,
         evidence_frames=sealed.evidence_frames,
         evidence_root=sealed.evidence_root,
-        manifest=sha256_text(manifest),
+        manifest=reading.bound.manifest,
         completion=sealed.completion,
         stage=sealed.stage,
         stage_checked=stage_digest is not None,
+        key=reading.bound.key,
+        checkpoints=reading.vouching.count if reading.vouching else 0,
+        witnessed=reading.witnessed.count if reading.witnessed else 0,
     )
 
 
-def _check_ending(chain: Chain, ending: deque[Frame]) -> TrialSealed:
+class _Reading:
+    """One pass over a log."""
+
+    def __init__(self, run_dir: Path, key: str | None, witnessed: Path | None) -> None:
+        self._dir, self._key, self._place = run_dir, key, witnessed
+        self._suspicion: LogError | None = None
+        self._ending = deque[Frame](maxlen=2)
+        self.chain = Chain()
+        self.bound = Bound()
+        self.vouching: Vouching | None = None
+        self.witnessed: Witnessed | None = None
+
+    def take(self, frame: Frame) -> None:
+        """Take in the next frame, which the chain was advanced by."""
+        if self._suspicion is not None:
+            raise self._suspicion
+        try:
+            if self.chain.frames == 1:
+                self._begin(frame)
+            event = decode_record(frame) if frame.payload.startswith(_TELLS_OF_A_NOTE) else None
+        except LogError as err:
+            self._suspicion = err
+            return
+        self._ending.append(frame)
+        self._suspicion = self._contradiction(frame, event)
+
+    def _contradiction(self, frame: Frame, event: Event | None) -> LogError | None:
+        problem = _check_seal(self.chain, frame) if frame.header.type == FrameType.SEAL else None
+        if problem is None and self.vouching is not None:
+            problem = self.vouching.take(self.chain, event)
+        if problem is None and self.witnessed is not None:
+            problem = self.witnessed.take(self.chain)
+        return problem
+
+    def finish(self) -> TrialSealed:
+        """Check the end of the log and all that it binds; gives the record before the seal."""
+        if self._suspicion is not None:
+            raise self._suspicion
+        if self.witnessed is not None and (problem := self.witnessed.finish(self.chain)):
+            raise problem
+        sealed = _check_ending(self.chain, self._ending, self._vouched)
+        if self.vouching is not None and (problem := self.vouching.finish(self.chain)):
+            raise problem
+        bind_documents(self._dir, self.bound, sealed)
+        return sealed
+
+    def _begin(self, frame: Frame) -> None:
+        self.bound = check_manifest(self._dir, frame.header.link)
+        if self._key not in {None, self.bound.key}:
+            message = f"expected the key {self._key}, got {self.bound.key or 'a run without signatures'}"
+            raise LogError(message, place=str(self._dir / "manifest.json"))
+        notes = self._dir / "log" / NAME
+        if self.bound.key is None:
+            if self._place is not None or notes.exists():
+                message = "expected a key in the manifest, since there are checkpoints, got none"
+                raise LogError(message, place=str(self._dir / "manifest.json"))
+            return
+        origin, public = origin_of(self.bound.run), parse_public(self.bound.key, place="manifest.json: key")
+        if self._place is not None:
+            self.witnessed = Witnessed(read_witnessed(self._place, origin=origin), origin=origin, public=public)
+        self.vouching = Vouching(notes, origin=origin, public=public)
+        if problem := self.vouching.begin():
+            raise problem
+
+    def _vouched(self) -> str:
+        if self.vouching is None:
+            return ""
+        return f"; {self.vouching.tell_unsealed(self.chain)}"
+
+
+def _check_seal(chain: Chain, seal: Frame) -> LogError | None:
+    expected = chain.seal_payload(seal.header.number)
+    if seal.payload == expected:
+        return None
+    return bad_frame(seal.header.number, f"expected a seal that says {expected!r}, got {seal.payload[:300]!r}")
+
+
+def _check_ending(chain: Chain, ending: deque[Frame], vouched: Callable[[], str]) -> TrialSealed:
     # Laws 6 and 7 of `supervisor.log.frames`.
     if not ending or ending[-1].header.type != FrameType.SEAL:
         message = "expected a seal, got the end of the log: the run was never sealed, or its end was cut off"
-        hint = "all frames up to here are whole; supervise events still shows them"
+        hint = (
+            f"{chain.frames} whole frames were found{vouched()}; what happened after them is not known, and nothing "
+            "that was concluded holds; supervise events still shows what there is"
+        )
         raise LogUnsealedError(message, frame=chain.frames, place=f"frame {chain.frames}", hint=hint)
-    seal = ending[-1]
-    expected = chain.seal_payload(seal.header.number)
-    if seal.payload != expected:
-        raise bad_frame(seal.header.number, f"expected a seal that says {expected!r}, got {seal.payload[:300]!r}")
     record = ending[0]
     event = decode_record(record) if record.header.type == FrameType.JSON else None
     if not isinstance(event, TrialSealed):
@@ -106,40 +201,3 @@ def _check_ending(chain: Chain, ending: deque[Frame]) -> TrialSealed:
     if problem is not None:
         raise bad_frame(record.header.number, problem)
     return event
-
-
-class _LogPart(msgspec.Struct):
-    frames: int | None = None
-    root: str | None = None
-
-
-class _Completion(msgspec.Struct):
-    log: _LogPart | None = None
-
-
-def _check_document(path: Path, expected: str, bound_by: str) -> bytes:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError as err:
-        message = f"expected {expected} ({bound_by} says so), got no file"
-        raise LogError(message, place=str(path)) from err
-    except OSError as err:
-        message = f"expected {expected} ({bound_by} says so), got: {err.strerror}"
-        raise LogUnreadableError(message, place=str(path)) from err
-    if (got := sha256_text(sha256(data).digest())) != expected:
-        message = f"expected {expected} ({bound_by} says so), got {got}: it was changed"
-        raise LogError(message, place=str(path))
-    return data
-
-
-def _check_completion(data: bytes, sealed: TrialSealed) -> None:
-    # Its bytes are as they were bound; this holds the one who bound them to the same evidence.
-    try:
-        part = msgspec.json.decode(data, type=_Completion).log or _LogPart()
-    except (msgspec.DecodeError, UnicodeDecodeError) as err:
-        message = f"expected a completion argument as JSON, got: {err}"
-        raise LogError(message, place="completion.json") from err
-    evidence = (sealed.evidence_frames, sealed.evidence_root)
-    if (part.frames, part.root) != evidence:
-        message = f"expected the evidence {evidence} (event {sealed.n} says so), got {(part.frames, part.root)}"
-        raise LogError(message, place="completion.json: log")

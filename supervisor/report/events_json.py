@@ -108,7 +108,7 @@ def _to_mapping(event: Event, offset_ns: int | None) -> dict[str, Any]:
             item[name] = _key(value)
         elif kind is tuple:
             _put_tuple(item, name, value)
-        elif value is not None:
+        elif value is not None and value is not msgspec.UNSET:
             item[name] = value
     return item
 

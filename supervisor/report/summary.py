@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from supervisor.report.live import count
 from supervisor.report.safe import harmless, shorten
-from supervisor.report.words import cited
+from supervisor.report.words import cited, effect_of, limit_of
 from supervisor.verdict.completion import Completion
 
 WIDTH = 160
@@ -14,11 +14,14 @@ WIDTH = 160
 
 
 def summary(completion: Completion) -> Iterator[str]:
-    """Give three to six lines: verdicts, the first reason against each that is not good, counts, where to read on."""
+    """Give three to eight lines: verdicts, what speaks against each, limits that bit, counts, where to read on."""
     finality, separation, scope = completion.finality, completion.separation, completion.scope
     label = f" ({finality.label})" if finality.label else ""
     yield f"supervise: finality {finality.verdict}{label} · separation {separation.verdict} · scope {scope.verdict}"
     yield from _against(completion)
+    for met in completion.effects.limits:
+        if met.effect in {"killed", "refused"}:
+            yield f"supervise: {limit_of(met)}: {effect_of(met)}{cited(met.events).text}"
     yield f"supervise: {_counts(completion)}"
     yield f"supervise: final and clean do not mean safe; read on: supervise show {completion.run}"
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 from supervisor.report.lines import Line, Span, Tone, line, plain, verdict_span
 from supervisor.report.live import count
 from supervisor.report.safe import harmless, safe, shorten
-from supervisor.report.words import address, cited, command_of, name_of, path_of
+from supervisor.report.words import address, cited, command_of, effect_of, limit_of, name_of, path_of
 from supervisor.verdict.completion import Completion, FileSeen
 
 T = TypeVar("T")
@@ -199,6 +199,14 @@ def _refusals(completion: Completion) -> Iterator[Line]:
     )
 
 
+def _limits(completion: Completion) -> Iterator[Line]:
+    yield from _section(
+        "limits that were met",
+        completion.effects.limits,
+        lambda met: line(f"  {limit_of(met)}: {effect_of(met)}", cited(met.events)),
+    )
+
+
 def _processes(completion: Completion) -> Iterator[Line]:
     """Every process that outlived the endpoint, then the others in the order of their start."""
     processes = sorted(completion.effects.processes, key=lambda process: not process.outlived)
@@ -246,6 +254,7 @@ _SECTIONS = (
     _credentials,
     _contacts,
     _refusals,
+    _limits,
     _processes,
     _gaps,
     _assumptions,

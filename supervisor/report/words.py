@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 from msgspec import UnsetType
 
+from policies.amounts import format_size
 from supervisor.report.lines import Span, Tone
+from supervisor.report.live import count
 from supervisor.report.safe import safe, safe_command
-from supervisor.verdict.completion import Completion, FileSeen, ProcessSeen
+from supervisor.verdict.completion import Completion, FileSeen, LimitSeen, ProcessSeen
 
 CITED = 6
 """How many event numbers are written after one sentence."""
@@ -45,6 +47,27 @@ def address(host: str | None, ip: str | None, port: int | None) -> str:
     """Write where a flow went: ``example.com (203.0.113.7) port 443``."""
     where = f"{safe(host)} ({ip})" if host and ip else host or ip or "unknown address"
     return where if port is None else f"{where} port {port}"
+
+
+def limit_of(met: LimitSeen) -> str:
+    """Name a limit with its amount: ``memory limit of 512MiB``."""
+    amount = format_size(int(met.limit)) if met.resource == "memory" else f"{met.limit:,g}"
+    return f"{met.resource} limit of {amount}"
+
+
+def effect_of(met: LimitSeen) -> str:
+    """Say what a limit did, and how often: ``3 processes were killed``."""
+    match met.effect:
+        case "killed":
+            return "1 process was killed" if met.times == 1 else f"{met.times:,} processes were killed"
+        case "refused":
+            return f"{count(met.times, 'fork')} refused"
+        case "reclaimed":
+            return f"caches were given up {count(met.times, 'time')}"
+        case "throttled":
+            return f"made to wait in {count(met.times, 'period')}"
+        case _:
+            return f"{safe(met.effect)} {count(met.times, 'time')}"
 
 
 def _words(words: tuple[str, ...] | UnsetType, raw: tuple[str, ...] | UnsetType) -> list[str | bytes]:

@@ -20,6 +20,7 @@ from supervisor.verdict.completion import (
     FileSeen,
     FlowSeen,
     GapFound,
+    LimitSeen,
     LogFigures,
     PolicyName,
     ProcessSeen,
@@ -122,6 +123,17 @@ def _effects(facts: Facts) -> Effects:
         refusals=tuple(
             RefusalSeen(what=r.what, errno=r.error, count=r.count, process=ids.get(r.process), events=r.events)
             for r in facts.refusals
+        ),
+        limits=tuple(
+            LimitSeen(
+                resource=met.resource,
+                limit=met.limit,
+                effect=met.effect,
+                times=met.times,
+                processes=tuple(str(key) for key in met.processes),
+                events=met.events,
+            )
+            for met in facts.limits
         ),
     )
 

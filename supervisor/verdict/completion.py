@@ -168,6 +168,17 @@ class RefusalSeen(Struct, frozen=True, kw_only=True):
     events: tuple[int, ...]
 
 
+class LimitSeen(Struct, frozen=True, kw_only=True):
+    """A limit of the trial's resources that it met; ``processes`` are those whose end it explains."""
+
+    resource: str
+    limit: int | float
+    effect: str
+    times: int
+    processes: tuple[str, ...]
+    events: tuple[int, ...]
+
+
 class Effects(Struct, frozen=True, kw_only=True):
     """All that the trial did."""
 
@@ -177,6 +188,7 @@ class Effects(Struct, frozen=True, kw_only=True):
     credentials: tuple[CredentialSeen, ...] = ()
     contacts: tuple[ContactSeen, ...] = ()
     refusals: tuple[RefusalSeen, ...] = ()
+    limits: tuple[LimitSeen, ...] = ()
 
 
 class Proof(Struct, frozen=True, kw_only=True):

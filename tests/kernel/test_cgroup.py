@@ -136,6 +136,13 @@ def test_a_frozen_member_is_killed_without_a_thaw(cgroup: Cgroup) -> None:
             cgroup.thaw()
 
 
+def test_a_cgroup_that_somebody_removed_is_empty(cgroup: Cgroup) -> None:
+    """The kernel removes no other; whoever waits for its end is not left with an error."""
+    cgroup.path.rmdir()
+    assert not cgroup.pids()
+    assert cgroup.wait_empty(1.0)
+
+
 def test_removal_takes_cgroups_below_and_the_parent_with_the_last_run() -> None:
     """Nothing of ours is left in the hierarchy when the last run has ended."""
     root = find_root()

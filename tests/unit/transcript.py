@@ -18,10 +18,14 @@ MS = 1_000_000
 ENDPOINT, WITHIN, EVENTUALLY = PeriodKind.ENDPOINT, PeriodKind.WITHIN, PeriodKind.EVENTUALLY
 
 
-def state(content: str = "x", *, mode: int = 0o644, kind: ev.Kind = ev.Kind.FILE) -> FileState:
+def state(
+    content: str = "x", *, mode: int = 0o644, kind: ev.Kind = ev.Kind.FILE, modified_ns: int | None = None
+) -> FileState:
     """Give the state of a file whose digest is its content."""
     digest = f"sha256:{content}" if kind is ev.Kind.FILE else None
-    return FileState(kind=kind, digest=digest, mode=mode, uid=0, gid=0, size_bytes=len(content))
+    return FileState(
+        kind=kind, digest=digest, mode=mode, uid=0, gid=0, size_bytes=len(content), modified_ns=modified_ns
+    )
 
 
 def policy_for(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from transcript import MAIN, MS, Transcript, ordinary, policy_for, state
+from transcript import MAIN, MS, WORK, Transcript, ordinary, policy_for, state
 
 from policies.types import FilesPolicy
 from supervisor import events as ev
@@ -295,4 +295,75 @@ def test_two_calls_that_overlapped_are_no_gap() -> None:
     trial.create("lock", process=trial.fork())
     trial.delete("lock", process=trial.fork())
     trial.found("lock", None, state())
+    assert file_gaps(trial) == []
+
+
+def swapped(*renames: tuple[str, str, bool]) -> Transcript:
+    """Tell of two directories whose files nobody touched, and that changed places."""
+    trial = begun()
+    for name, new, exchange in renames:
+        trial.rename(name, new, exchange=exchange)
+    for place in ("one", "two"):
+        trial.found(place, state(kind=ev.Kind.DIRECTORY), state(kind=ev.Kind.DIRECTORY))
+    trial.found("one/both", state("1"), state("2"))
+    trial.found("two/both", state("2"), state("1"))
+    trial.found("one/a", state("a"), None)
+    trial.found("two/a", None, state("a"))
+    return trial
+
+
+@pytest.mark.parametrize(
+    "renames",
+    [[("one", "two", True)], [("one", "tmp", False), ("two", "one", False), ("tmp", "two", False)]],
+    ids=["at-once", "by-hand"],
+)
+def test_directories_that_change_places_take_their_files_along(renames: list[tuple[str, str, bool]]) -> None:
+    """What is below them has no event of its own, and needs none."""
+    assert file_gaps(swapped(*renames)) == []
+
+
+def test_a_directory_in_the_place_of_another_is_not_unchanged() -> None:
+    """Both look the same from outside, and what another run would find in them is not."""
+    trial = swapped(("one", "two", True))
+    assert [history(trial, name).net for name in (b"one", b"two")] == ["renamed", "renamed"]
+
+
+def test_a_swap_does_not_explain_other_content() -> None:
+    """What came along is what was there before, and nothing else."""
+    trial = swapped(("one", "two", True))
+    trial.found("two/both", state("2"), state("neither"))
+    assert file_gaps(trial) == ["unexplained-change"]
+
+
+def test_a_failed_attempt_shows_no_file_that_a_rename_could_move() -> None:
+    """``rm file/below`` fails, and renaming the file then does not bring a name below it along."""
+    trial = begun()
+    trial.found("file", state("x"), None)
+    trial.found("moved", None, state("x"))
+    trial.delete("file/below", error=20)
+    trial.rename("file", "moved")
+    assert file_gaps(trial) == []
+
+
+@pytest.mark.parametrize("tell", [None, ev.FileOpened, ev.FileChanged], ids=["nothing", "opened", "other-attributes"])
+def test_a_write_that_nobody_saw_shows_in_the_modification_time(tell: type[ev.Event] | None) -> None:
+    """Content put back through a descriptor that was swapped under the witness looks untouched, but for its time."""
+    trial = begun()
+    trial.found("a", state(modified_ns=1), state(modified_ns=2))
+    trial.stage.append(WORK + b"/a")
+    if tell is ev.FileOpened:
+        trial.file(tell, "a", reads=True, writes=True)
+    elif tell is not None:
+        trial.file(tell, "a", attribute="mode", value=0o644)
+    assert file_gaps(trial) == ["unexplained-change"]
+
+
+def test_times_that_were_seen_to_move_are_explained() -> None:
+    """Written and put back, its times set, or written under its other name: each has its event."""
+    trial = begun()
+    for name in ("written", "touched", "other-name"):
+        trial.found(name, state(modified_ns=1), state(modified_ns=2))
+        trial.stage.append(WORK + b"/" + name.encode())
+    trial.write("written")
+    trial.file(ev.FileChanged, "touched", attribute="times", value=0)
     assert file_gaps(trial) == []

@@ -1,6 +1,6 @@
 """Runs with a log, made for tests: deterministic, and small unless asked. Also writes the golden run of a version.
 
-``python tests/unit/log/log_builders.py DIR`` makes the golden run; a kept one is never made again.
+``python tests/unit/log/log_builders.py DIR`` makes the golden signed run; a kept one is never made again.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from supervisor.events import (
     Event,
@@ -23,8 +25,12 @@ from supervisor.events import (
     TrialReleased,
     TrialSealed,
 )
+from supervisor.log.bound import claim_digest
+from supervisor.log.envelope import sign_envelope
 from supervisor.log.frames import HEADER_BYTES, FrameType, Header, pack_header, parse_header
+from supervisor.log.keys import SigningKey
 from supervisor.log.merkle import leaf_hash
+from supervisor.log.signer import Signer
 from supervisor.log.writer import LogWriter, Patience
 
 MAIN = ProcessKey(412, 8_123_456_789)
@@ -172,5 +178,75 @@ def put_frames(run: Path, frames: list[bytes]) -> None:
     (run / "log" / "000000.seg").write_bytes(b"".join(frames))
 
 
+RUN = "20261130-080642-k3f9"
+SEED = bytes(range(32))
+
+
+def signing_key(seed: bytes = SEED) -> SigningKey:
+    """Make a key that is always the same."""
+    return SigningKey(Ed25519PrivateKey.from_private_bytes(seed))
+
+
+def make_signed_run(
+    run: Path,
+    *,
+    segment_bytes: int = 64 << 20,
+    places: tuple[str, ...] = (),
+    seed: bytes = SEED,
+    unsealed: bool = False,
+) -> Path:
+    """Make a whole, signed run of five checkpoints, the seal's included."""
+    key, claim = signing_key(seed), {"period": "endpoint"}
+    policy = {"name": "default", "digest": STAGE}
+    run.mkdir(parents=True, exist_ok=True)
+    manifest = json.dumps({"run": RUN, "key": key.public, "policy": policy, "claim": claim}).encode()
+    (run / "manifest.json").write_bytes(manifest)
+    log = LogWriter.create(run / "log", manifest_digest=digest_of(manifest), segment_bytes=segment_bytes)
+    signer = Signer(log, run / "log", key, run_id=RUN, places=places, now_ns=lambda: 8_600_000_000)
+    with log:
+        log.record(lambda n: TrialReleased(n=n, time_ns=0, origin=Origin.SUPERVISOR))
+        signer.sign()
+        fill(log)
+        signer.sign()
+        log.append_kernel(slab_of(4, fill=3), 4)
+        signer.sign()
+        if unsealed:
+            return run
+        signer.stop()
+        evidence = log.checkpoint()
+        part = {"frames": evidence.frames, "root": evidence.root, "key": key.public}
+        completion = json.dumps({"run": RUN, "policy": policy, "log": part}).encode()
+        (run / "completion.json").write_bytes(completion)
+        statement = sign_envelope(b'{"subject":[],"predicate":' + completion + b"}", key)
+        (run / "completion.dsse.json").write_bytes(statement)
+        whole = log.seal(
+            lambda n: TrialSealed(
+                n=n,
+                time_ns=9_000_000_000,
+                origin=Origin.SUPERVISOR,
+                evidence_frames=evidence.frames,
+                evidence_root=evidence.root,
+                completion=digest_of(completion),
+                stage=STAGE,
+                attestation=digest_of(statement),
+                policy=STAGE,
+                claim=claim_digest(claim),
+            )
+        )
+        signer.sign_seal(whole)
+    return run
+
+
+def make_signed_golden(run: Path) -> Path:
+    """Make the golden signed run of this version."""
+    return make_signed_run(run, segment_bytes=1500)
+
+
+def split_notes(run: Path) -> list[bytes]:
+    """Cut the checkpoints of a whole run into notes."""
+    lines = (run / "log" / "checkpoints").read_bytes().splitlines(keepends=True)
+    return [b"".join(lines[at : at + 5]) for at in range(0, len(lines), 5)]
+
+
 if __name__ == "__main__":
-    make_golden(Path(sys.argv[1]))
+    make_signed_golden(Path(sys.argv[1]))

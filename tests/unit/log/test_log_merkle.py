@@ -7,7 +7,15 @@ from hashlib import sha256
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.log.merkle import MerkleTree, leaf_hash, node_hash, root_of
+from supervisor.log.merkle import (
+    MerkleTree,
+    Pathfinder,
+    leaf_hash,
+    node_hash,
+    root_from_inclusion,
+    root_of,
+    roots_from_consistency,
+)
 
 LEAVES = ("", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f")
 ROOTS = (
@@ -56,3 +64,63 @@ def test_growing_gives_what_the_definition_gives(size: int, earlier: int) -> Non
 def test_a_leaf_in_parts_is_the_same_leaf() -> None:
     """Hashing header and payload apart is hashing them together."""
     assert leaf_hash(b"ab", b"c") == leaf_hash(b"abc") != leaf_hash(b"ab")
+
+
+def grown(size: int, finder: Pathfinder) -> tuple[list[bytes], bytes]:
+    """Grow a tree of that size before the eyes of a pathfinder; gives leaves and root."""
+    leaves = [leaf_hash(index.to_bytes(4, "big")) for index in range(size)]
+    for leaf in leaves:
+        finder.append(leaf)
+    return leaves, by_definition(leaves)
+
+
+def path_by_definition(index: int, leaves: list[bytes]) -> list[bytes]:
+    """Compute an audit path as RFC 6962 section 2.1.1 words it."""
+    if len(leaves) == 1:
+        return []
+    split = 1 << (len(leaves) - 1).bit_length() - 1
+    if index < split:
+        return [*path_by_definition(index, leaves[:split]), by_definition(leaves[split:])]
+    return [*path_by_definition(index - split, leaves[split:]), by_definition(leaves[:split])]
+
+
+def proof_by_definition(first: int, leaves: list[bytes], *, whole: bool = True) -> list[bytes]:
+    """Compute a consistency proof as RFC 6962 section 2.1.2 words it."""
+    if first == len(leaves):
+        return [] if whole else [by_definition(leaves)]
+    split = 1 << (len(leaves) - 1).bit_length() - 1
+    if first <= split:
+        return [*proof_by_definition(first, leaves[:split], whole=whole), by_definition(leaves[split:])]
+    return [*proof_by_definition(first - split, leaves[split:], whole=False), by_definition(leaves[:split])]
+
+
+@given(data=st.data(), size=st.integers(1, 140))
+def test_an_inclusion_proof_leads_to_the_root_and_no_other_does(data: st.DataObject, size: int) -> None:
+    """The path found in one pass is the definition's; with another leaf, place, size or node it leads elsewhere."""
+    index = data.draw(st.integers(0, size - 1))
+    finder = Pathfinder(index)
+    leaves, root = grown(size, finder)
+    path = finder.inclusion()
+    assert list(path) == path_by_definition(index, leaves)
+    assert root_from_inclusion(leaves[index], index, size, path) == root
+    other = data.draw(st.integers(0, size - 1).filter(lambda one: one != index)) if size > 1 else size
+    assert root_from_inclusion(leaves[index], other, size, path) != root
+    assert root_from_inclusion(b"x" * 32, index, size, path) != root
+    assert root_from_inclusion(leaves[index], index, size, (*path, root)) is None
+    assert root_from_inclusion(leaves[index], index, size, path[:-1]) != root or not path
+
+
+@given(data=st.data(), size=st.integers(1, 140))
+def test_a_consistency_proof_leads_to_both_roots(data: st.DataObject, size: int) -> None:
+    """The proof found in one pass is the definition's and leads to both roots; a tree that forgot a leaf has none."""
+    first = data.draw(st.integers(1, size))
+    finder = Pathfinder.from_size(first)
+    leaves, root = grown(size, finder)
+    proof, first_root = finder.consistency(), by_definition(leaves[:first])
+    assert list(proof) == proof_by_definition(first, leaves)
+    assert roots_from_consistency(first, size, first_root, proof) == (first_root, root)
+    forged = by_definition([b"f" * 32, *leaves[1:first]])
+    assert roots_from_consistency(first, size, forged, proof) != (forged, root)
+    if proof:
+        assert roots_from_consistency(first, size, first_root, proof[:-1]) != (first_root, root)
+        assert roots_from_consistency(first, size, first_root, (*proof, root)) is None

@@ -1,0 +1,39 @@
+"""What keeps a trial from starting: one line that names it, exit code 125, and nothing has run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from scenario_lab import SUPERVISE, Lab
+
+pytestmark = pytest.mark.kernel("witness", "overlay", "cgroup")
+
+
+def shell(lab: Lab, script: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a script of the host's shell that calls the command."""
+    environ = {**os.environ, "SUPERVISE_HOME": str(lab.home), "COMMAND": " ".join(SUPERVISE)}
+    return subprocess.run(["sh", "-c", script], cwd=lab.work, env=environ, capture_output=True, timeout=60, check=False)
+
+
+def test_a_deleted_working_directory_is_named(lab: Lab) -> None:
+    """It is the caller's mistake, not a crash of ours."""
+    ended = shell(lab, "mkdir gone && cd gone && rmdir ../gone && exec $COMMAND -- true")
+    assert b"the current directory does not exist any more" in ended.stderr
+    assert b"Traceback" not in ended.stderr
+    assert ended.returncode == 125
+
+
+@pytest.mark.parametrize("size", ["4k", "24k", "32k"])
+def test_a_full_state_directory_is_named(lab: Lab, size: str, tmp_path: Path) -> None:
+    """Wherever it fills up, in the manifest or in the log, the disk is said to be full and the place is named."""
+    full = tmp_path / "full"
+    full.mkdir()
+    mounted = f'mount -t tmpfs -o mode=700,size={size} none "{full}"; SUPERVISE_HOME="{full}"; export SUPERVISE_HOME'
+    ended = shell(lab, f"unshare -m sh -c '{mounted}; exec $COMMAND -- touch ran'")
+    assert b"No space left on device" in ended.stderr
+    assert str(full).encode() in ended.stderr
+    assert b"Traceback" not in ended.stderr
+    assert ended.returncode == 125
