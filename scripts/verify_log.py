@@ -124,21 +124,25 @@ class Tree:
 
 
 def frames(folder: Path) -> Iterator[Frame]:
-    """Give every whole frame of the segments, in the order of the files."""
+    """Give every whole frame of the segments, in the order of the files.
+
+    The last segment of a log without a seal may be empty: its writer died before the first frame.
+    """
     try:
         names = sorted(path.name for path in folder.iterdir() if path.name.endswith(".seg"))
     except OSError as error:
         raise Finding(str(folder), f"cannot be read: {error.strerror}", code=UNREADABLE) from error
-    number = 0
+    number, kind = 0, 0
     for index, name in enumerate(names):
         if name != f"{index:06d}.seg":
             raise Finding(f"frame {number}", f"segment {index:06d}.seg is missing, there is {name}")
         before = number
         with segment(folder / name) as file:
             while head := file.read(HEAD.size):
-                yield whole_frame(head, file, number)
-                number += 1
-        if number == before:
+                frame = whole_frame(head, file, number)
+                yield frame
+                number, kind = number + 1, frame.kind
+        if number == before and (kind == SEAL or index + 1 < len(names)):
             raise Finding(f"frame {number}", f"segment {name} is empty")
 
 

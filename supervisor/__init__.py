@@ -33,8 +33,9 @@ def run(
         **options: the options of the command line that change the policy, by name and written as there
             (``period="within:10s"``, ``write=["*.md"]``, ``env=["NAME=V"]``, ``direct=True``); ``timeout`` and
             ``settle`` may be numbers of seconds. Besides ``name`` and ``user``; ``cwd`` and ``environ`` of the caller;
-            ``home``, the directory that runs are kept in; and ``on_progress``, which is called with each
-            `supervisor.request.Progress`. None is the same as not given. docs/python.md has them all.
+            ``home``, the directory that runs are kept in; ``on_progress``, which is called with each
+            `supervisor.request.Progress`; ``on_notice``, which gets lines that cannot wait; and ``room_wait_s``, as in
+            `supervisor.request.RunRequest`. None is the same as not given. docs/python.md has them all.
 
     Raises:
         UsageError: a keyword is not known or has a value of another type; its place is the keyword.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,19 @@ from policies.options import PolicyOptions, apply_options, names_not_set, set_en
 from policies.types import Policy
 from supervisor.arguments import Parsed
 from supervisor.errors import UsageError
-from supervisor.request import Progress, Requirement, RunRequest, check_places, check_workspace
+from supervisor.request import Progress, Requirement, RunRequest, check_places, check_workspace, ignore_notice
 from supervisor.streams import is_open
 
 _REPEATED = ("write", "env", "scope", "checkpoint_to")
 
 
 def make_request(
-    parsed: Parsed, *, environ: Mapping[str, str], closed: frozenset[int], on_progress: Callable[[Progress], None]
+    parsed: Parsed,
+    *,
+    environ: Mapping[str, str],
+    closed: frozenset[int],
+    on_progress: Callable[[Progress], None],
+    on_notice: Callable[[Sequence[str]], None] = ignore_notice,
 ) -> RunRequest:
     """Make the request that a command line means.
 
@@ -27,6 +32,7 @@ def make_request(
         environ: of the caller.
         closed: standard streams that the caller has closed.
         on_progress: see `RunRequest`.
+        on_notice: likewise.
 
     Raises:
         UsageError: an option has a value that means nothing, or the workspace is no directory.
@@ -56,6 +62,7 @@ def make_request(
         require=frozenset(Requirement(word) for word in options.require),
         signing_key=Path(options.key) if options.key else None,
         on_progress=on_progress,
+        on_notice=on_notice,
         closed=closed,
     )
 

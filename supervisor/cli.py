@@ -95,6 +95,13 @@ def _tell(lines: Iterable[str]) -> None:
         return  # nobody listens; the exit code still tells
 
 
+def _notice(lines: Sequence[str]) -> None:
+    """Tell what cannot wait. CMD's terminal may be raw, where a line feed alone is no new line."""
+    from supervisor.report.safe import safe  # noqa: PLC0415
+
+    _tell(f"{safe(one)}\r" if sys.stderr.isatty() else safe(one) for one in lines)
+
+
 def _warn(sentences: Iterable[str]) -> None:
     for sentence in sentences:
         from supervisor.report.safe import harmless  # noqa: PLC0415  (a run that warns of nothing needs none of it)
@@ -130,7 +137,7 @@ def _run(parsed: Parsed, closed: frozenset[int]) -> int:
     from supervisor.asking import make_request, warnings  # noqa: PLC0415
 
     teller = _Teller(quiet=parsed.options.quiet, status_fd=parsed.options.status_fd)
-    request = make_request(parsed, environ=os.environ, closed=closed, on_progress=teller)
+    request = make_request(parsed, environ=os.environ, closed=closed, on_progress=teller, on_notice=_notice)
     _warn(warnings(parsed, request))
     if parsed.options.dry_run:
         return _dry_run(request)

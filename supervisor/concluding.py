@@ -44,8 +44,9 @@ def conclude(trial: Trial, stage: Stage) -> Outcome:
     """Judge the trial, apply its stage, and seal its log."""
     trial.tell(Phase.JUDGING)
     counters = trial.consumer.stop()
+    trial.syncer.stop()
     trial.record(TrialCounted, egress_packets=counters.egress_packets, egress_bytes=counters.egress_bytes)
-    trial.signer.stop()
+    trial.room.persist(trial.signer.stop)
     facts = _collect(trial, stage)
     facts = _commit(trial, stage, facts)
     completion = _argue(trial, facts)
@@ -164,22 +165,26 @@ def _argue(trial: Trial, facts: Facts) -> Completion:
 
 def _write(trial: Trial, completion: Completion) -> str:
     """Write completion.json part by part; gives its digest."""
-    digest = hashlib.sha256()
 
-    def parts() -> Iterator[bytes]:
-        for part in json_parts(completion):
-            digest.update(part)
-            yield part
+    def write() -> str:
+        digest = hashlib.sha256()
 
-    write_whole(trial.prepared.run.completion, parts())
-    return f"sha256:{digest.hexdigest()}"
+        def parts() -> Iterator[bytes]:
+            for part in json_parts(completion):
+                digest.update(part)
+                yield part
+
+        write_whole(trial.prepared.run.completion, parts())
+        return f"sha256:{digest.hexdigest()}"
+
+    return trial.room.persist(write)
 
 
 def _seal(trial: Trial, completion: Completion, bound: str, stage: Stage) -> tuple[tuple[str, str], ...]:
     """Bind everything and seal the log; gives the second places that missed the last checkpoint."""
     prepared = trial.prepared
     attestation = sign_envelope(make_statement(completion, prepared.run.completion.read_bytes()), prepared.key)
-    write_whole(prepared.run.path / envelope.NAME, attestation)
+    trial.room.persist(lambda: write_whole(prepared.run.path / envelope.NAME, attestation))
     staged = trial.prepared.request.policy.files.mode is FilesMode.STAGED
     digest = stage.digest() if staged else _NOTHING_STAGED
     whole = trial.log.seal(
@@ -196,7 +201,7 @@ def _seal(trial: Trial, completion: Completion, bound: str, stage: Stage) -> tup
             claim=prepared.claim_digest,
         )
     )
-    missed = trial.signer.sign_seal(whole)
+    missed = trial.room.persist(lambda: trial.signer.sign_seal(whole))
     trial.tell(Phase.SEALED)
     return tuple((one.place, one.problem) for one in missed)
 

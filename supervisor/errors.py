@@ -92,6 +92,12 @@ class LogError(SuperviseError):
         self.frame = frame
 
 
+class LogFullError(LogError):
+    """The machine's: there is no room for the log. Nothing that was logged is lost. Exit code 125."""
+
+    exit_code = 125
+
+
 class LogUnsealedError(LogError):
     """The log's: whole as far as it goes, but without a seal. Exit code 1; ``frame`` is where one was expected."""
 

@@ -324,6 +324,13 @@ LEFT_MAX = 1000
 """How many paths that were not applied are named in one event."""
 
 
+class LogWaited(Event, frozen=True, kw_only=True):
+    """There was no room for the log, and the trial was frozen until there was."""
+
+    first_ns: int
+    last_ns: int
+
+
 # -- the supervisor ------------------------------------------------------------------------------------------------
 
 

@@ -66,7 +66,8 @@ class Watch:
     def _wait(self, fd: int, left_s: float | None, *, ticking: bool) -> bool:
         trial, terminal = self.trial, self.trial.prepared.terminal
         poll = select.poll()
-        watched = {fd: select.POLLIN, self.signals.fileno(): select.POLLIN, trial.consumer.failed: select.POLLIN}
+        failing = (trial.consumer.failed, trial.room.failed)
+        watched = dict.fromkeys((fd, self.signals.fileno(), *failing), select.POLLIN)
         if not self.init_is_gone:
             watched[trial.box.control.fileno()] = select.POLLIN
         if terminal is not None and trial.box.pty_master is not None:
@@ -75,8 +76,9 @@ class Watch:
             poll.register(number, wanted)
         wait_s = min(left_s if left_s is not None else 3600.0, _TELL_EVERY_S if ticking else 3600.0)
         ready = dict(poll.poll(max(0.0, wait_s) * 1000))
-        if trial.consumer.failed in ready:
-            trial.consumer.flush()  # raises what stopped it
+        if any(one in ready for one in failing):
+            trial.room.check()  # raises what stopped it, as does
+            trial.consumer.flush()
         if self.signals.fileno() in ready:
             for number in self.signals.take():
                 self._obey(number)
@@ -103,6 +105,8 @@ class Watch:
             self._stop_with_trial()
         elif number == signal.SIGCONT:
             self._resume()
+        elif number in ENDING and self.trial.room.waiting:
+            self.trial.room.end_waiting()
         elif self.settling:
             self.stopping |= number in ENDING
         elif number in FORWARDED:
@@ -161,7 +165,7 @@ def _capture(trial: Trial, stage: Stage, *, thaw: bool) -> None:
         return
     trial.boundary()
     trial.record(TrialFrozen)
-    captured = stage.snapshot(trial.prepared.request.policy.claim.footprint)
+    captured = trial.room.persist(lambda: stage.snapshot(trial.prepared.request.policy.claim.footprint))
     trial.record(
         TrialSnapshotted,
         digest=captured.digest,

@@ -153,6 +153,12 @@ def _duration(value: object, place: str) -> str:
     return format_duration(float(value))
 
 
+def _seconds(value: object, place: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LONGEST_S:
+        _refuse("a number of seconds, 0 or more", value, place)
+    return float(value)
+
+
 def _amount(value: object, place: str) -> str:
     """Read an amount: a number, or a text as on the command line (``"4GiB"``, ``"none"``)."""
     if isinstance(value, str):
@@ -202,13 +208,15 @@ _READERS: Mapping[str, Callable[[object, str], Any]] = {
     "environ": _environment,
     "home": _home,
     "on_progress": _callable,
+    "on_notice": _callable,
+    "room_wait_s": _seconds,
     "signing_key": _file,
     "checkpoint_to": _paths,
 }
 """How each keyword is read; a test holds them equal to the fields of `PolicyOptions` and what a request takes."""
 
 _OF_THE_POLICY = frozenset(field.name for field in fields(PolicyOptions)) - {"mode"}
-_OF_THE_REQUEST = frozenset({"name", "user", "home", "on_progress", "signing_key"})
+_OF_THE_REQUEST = frozenset({"name", "user", "home", "on_progress", "on_notice", "room_wait_s", "signing_key"})
 _MODES = {"stage": "staged", "direct": "direct"}
 
 

@@ -30,6 +30,7 @@ from supervisor.launch.terminal import Terminal, find_ttys
 from supervisor.launch.view import ViewSpec
 from supervisor.log.bound import claim_digest
 from supervisor.log.keys import ENVIRONMENT, KeyStore, SigningKey, parse_signing_key, read_signing_key
+from supervisor.log.room import find_wait_s
 from supervisor.manifest import Started, describe_run
 from supervisor.request import RunRequest, check_request
 from supervisor.streams import is_open
@@ -63,6 +64,7 @@ class Prepared:
     canary: Canary
     terminal: Terminal | None
     manifest_digest: str
+    room_wait_s: float
     claim_digest: str
     key: SigningKey
 
@@ -76,6 +78,7 @@ def prepare(request: RunRequest) -> Prepared:
     """
     check_request(request)
     home = request.home or Home.open(request.environ, uid=os.geteuid())
+    room_wait_s = find_wait_s(request.environ) if request.room_wait_s is None else request.room_wait_s
     named = _workspace(request)
     workspace = named.resolve()
     user = find_user(request.user, request.environ)
@@ -131,6 +134,7 @@ def prepare(request: RunRequest) -> Prepared:
         canary=canary,
         terminal=terminal,
         manifest_digest=f"sha256:{hashlib.sha256(manifest).hexdigest()}",
+        room_wait_s=room_wait_s,
         claim_digest=claim_digest(described["claim"]),
         key=key,
     )

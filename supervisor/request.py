@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -25,6 +25,7 @@ __all__ = [
     "check_places",
     "check_request",
     "check_workspace",
+    "ignore_notice",
     "ignore_progress",
 ]
 
@@ -38,6 +39,10 @@ class Requirement(StrEnum):
 
 
 def ignore_progress(progress: Progress) -> None:
+    """Be told and say nothing."""
+
+
+def ignore_notice(lines: Sequence[str]) -> None:
     """Be told and say nothing."""
 
 
@@ -61,6 +66,9 @@ class RunRequest:
         home: where runs are kept, or None to find it in ``environ``.
         on_progress: called in the supervisor's main thread; it must not block.
         closed: which of 0, 1 and 2 are closed for CMD, whatever holds these numbers in our process.
+        on_notice: gets lines that the operator must see at once, such as that the disk is full; from any thread.
+        room_wait_s: how long a trial stands still for want of room for its log before it is ended, or None to find it
+            in ``environ`` (see `supervisor.log.room`).
     """
 
     argv: tuple[bytes, ...]
@@ -77,6 +85,8 @@ class RunRequest:
     home: Home | None = None
     on_progress: Callable[[Progress], None] = ignore_progress
     closed: frozenset[int] = frozenset()
+    on_notice: Callable[[Sequence[str]], None] = ignore_notice
+    room_wait_s: float | None = None
 
     def with_closed(self, closed: frozenset[int]) -> RunRequest:
         """Give the same request for a caller who has closed some of the standard streams."""

@@ -12,6 +12,7 @@ from policies.types import FilesMode
 from probes.doctor_preflight import require_machine
 from supervisor.following import follow
 from supervisor.launch.stage import Stage
+from supervisor.log.room import fullness_told
 from supervisor.preparing import prepare
 from supervisor.request import Outcome, RunRequest
 from supervisor.signals import Signals
@@ -24,12 +25,13 @@ def run(request: RunRequest) -> Outcome:
     Raises:
         MachineError: the machine cannot witness or cannot isolate it.
         LaunchError: the box could not be built, or failed its test; CMD was not started.
-        LogError: the log could not be written to its end; the run is left unsealed.
+        LogError: the log could not be written to its end; the run is left unsealed. `LogFullError` for want of room.
     """
     require_machine()
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
         prepared = prepare(request)
+        stack.enter_context(fullness_told(prepared.run.path))
         stage = stack.enter_context(Stage(prepared.run, prepared.workspace))
         if request.policy.files.mode is FilesMode.STAGED:
             stage.prepare()

@@ -2,7 +2,7 @@
 
 Laws:
     * The cgroup is watched before its first member joins.
-    * Everything forks before the first thread starts: the consumer's, then the signer's.
+    * Everything forks before the first thread starts: the consumer's, then the signer's and the syncer's.
     * A trial that is left, however, leaves no process alive, and no cgroup, mount, pin or thread.
 """
 
@@ -28,6 +28,7 @@ from supervisor.events import (
     Event,
     EventsLost,
     LimitReached,
+    LogWaited,
     Origin,
     ProcessKey,
     TrialHeld,
@@ -42,7 +43,9 @@ from supervisor.launch.guardian import Guardian
 from supervisor.launch.leftovers import clean_cgroup, clean_run, sweep
 from supervisor.launch.limits import LimitedCgroup, prefer_trial_as_victim
 from supervisor.launch.owner import Owner
+from supervisor.log.room import Room
 from supervisor.log.signer import Signer
+from supervisor.log.syncer import Syncer
 from supervisor.log.writer import LogWriter
 from supervisor.preparing import Prepared
 from supervisor.request import Phase, Progress
@@ -91,6 +94,8 @@ class Trial:
     witness: KernelWitness
     consumer: Consumer
     log: LogWriter
+    room: Room
+    syncer: Syncer
     signer: Signer
     tape: Tape
     main: ProcessKey
@@ -127,6 +132,8 @@ class Trial:
         slab, count = self.witness.pending_totals()
         if count:
             self.log.append_kernel(slab, count)
+        for wait in self.room.take_waits():
+            self.record(LogWaited, first_ns=wait.first_ns, last_ns=wait.last_ns)
 
     def record_limits(self) -> None:
         """Record what the limits did, once the trial is empty."""
@@ -190,11 +197,15 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         limited = LimitedCgroup.create(cgroup, prepared.limits)
         witness = KernelWitness.watch(root, cgroup.path)
         closing.callback(witness.close)
-        log = LogWriter.create(prepared.run.log, manifest_digest=prepared.manifest_digest)
+        brake = Brake(cgroup)
+        room = Room(run.path, brake=brake, tell=prepared.request.on_notice, wait_s=prepared.room_wait_s)
+        stack.callback(room.close)
+        log = LogWriter.create(run.log, manifest_digest=prepared.manifest_digest, patience=room)
         stack.callback(log.close)
         box = stack.enter_context(hold(prepared.spec, cgroup, joins=limited.joins, meanwhile=_import_later))
         prefer_trial_as_victim(box.main_pid, box.helper_pids)
         _write_layers(prepared.run.outside, box)
+        syncer = Syncer(log, on_error=room.fail)
         places = prepared.request.policy.log.checkpoint_to
         signer = Signer(log, run.log, prepared.key, run_id=run.id, places=places)
         brake = Brake(cgroup)
@@ -210,6 +221,8 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
             witness=witness,
             consumer=consumer,
             log=log,
+            room=room,
+            syncer=syncer,
             signer=signer,
             tape=tape,
             main=main,
@@ -225,6 +238,8 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         )
         consumer.start()
         stack.callback(_stop_quietly, consumer)
+        syncer.start()
+        stack.callback(syncer.abandon)
         signer.start()
         stack.callback(signer.abandon)
         trial.tell(Phase.HELD)

@@ -13,6 +13,7 @@ import contextlib
 import os
 import select
 import threading
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -23,14 +24,16 @@ _THAW_BELOW = 0.1
 _WAIT_S = 0.02
 _COUNT_EVERY = 10
 _NICE = -10
+_BUSY_S = 1.0
+_BUSY_STEP_S = 0.0001
 BRAKE_HOLDER = "consumer"
 
 
 class Brake(Protocol):
     """What stops the trial: it goes on when the last holder lets go."""
 
-    def hold(self, holder: str) -> bool:
-        """Freeze, or stay frozen, on behalf of ``holder``."""
+    def hold(self, holder: str, *, wait: bool = True) -> bool:
+        """Freeze, or stay frozen, on behalf of ``holder``, and ``wait`` for the kernel's word that it is done."""
 
     def release(self, holder: str) -> None:
         """Thaw unless somebody else holds."""
@@ -92,14 +95,16 @@ class Consumer:
         if self.error is not None:
             raise self.error
         with self._lock:
-            self._drain()
+            self._drain_to(self._witness.ring.produced)
 
     def _run(self) -> None:
         # Without the capability the throttle and the freeze still hold.
         with contextlib.suppress(PermissionError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         poll = select.epoll()
-        poll.register(self._witness.ring_fd, select.EPOLLIN)
+        # Edge-triggered: the programs wake us when much waits, our own timer does otherwise. By level the ring is ready
+        # as long as anything is in it, and we would turn for every few records.
+        poll.register(self._witness.ring_fd, select.EPOLLIN | select.EPOLLET)
         poll.register(self._wake, select.EPOLLIN)
         try:
             self._loop(poll)
@@ -122,7 +127,8 @@ class Consumer:
     def _keep_up(self) -> None:
         ring = self._witness.ring
         if ring.fill() > _FREEZE_ABOVE:
-            self._brake.hold(BRAKE_HOLDER)
+            # Without waiting: one member that the kernel cannot stop yet must not keep the ring from being drained.
+            self._brake.hold(BRAKE_HOLDER, wait=False)
             self.freezes += 1
             while ring.fill() > _THAW_BELOW:
                 with self._lock:
@@ -133,6 +139,14 @@ class Consumer:
 
     def _drain(self) -> None:
         self.events += self._witness.ring.drain(self._take)
+
+    def _drain_to(self, position: int) -> None:
+        # A record that is just being written hides those behind it for a moment.
+        ring, end_s = self._witness.ring, time.monotonic() + _BUSY_S
+        self._drain()
+        while ring.consumed < position and time.monotonic() < end_s:
+            time.sleep(_BUSY_STEP_S)
+            self._drain()
 
     def _count_losses(self) -> Counters:
         counters = self._witness.counters()

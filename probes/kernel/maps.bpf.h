@@ -11,7 +11,8 @@
 #define TEXT_MAX 28672
 #define TRIALS_MAX 4096
 #define THROTTLE_NS 500000
-#define SPIN_MAX (1 << 16)
+#define THROTTLE_MAX_NS 16000000
+#define SPIN_MAX (1 << 20)
 
 struct ring {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -177,19 +178,31 @@ static long spin(__u32 i, void *until)
 }
 
 /*
- * Lossless by backpressure: a producer waits, at most half a millisecond a call, while the ring is more than half full.
+ * Lossless by backpressure: a producer waits while the ring is more than half full. Half a millisecond a call is enough
+ * for small records; where long ones fill it all the same the wait grows, so that on two processors even the longest
+ * paths need more than a second for the second half. What is above three quarters is met only when the consumer does
+ * not run at all: it would have frozen the trial. An exec's record is the longest of all, and always waits its most.
  * Only in sys_exit: the other hooks may run under spinlocks, and every producer comes through here soon.
  */
-__noinline int throttle(__u64 cgroup)
+__noinline int throttle(__u64 cgroup, __u32 after_exec)
 {
 	void *ring = bpf_map_lookup_elem(&rings, &cgroup);
+	__u64 start, until, waiting, size;
 	struct w_trial *trial;
-	__u64 start, until;
 
-	if (!ring || bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA) * 2 < bpf_ringbuf_query(ring, BPF_RB_RING_SIZE))
+	if (!ring)
+		return 0;
+	waiting = bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA);
+	size = bpf_ringbuf_query(ring, BPF_RB_RING_SIZE);
+	if (waiting * 2 < size)
 		return 0;
 	start = bpf_ktime_get_ns();
-	until = start + THROTTLE_NS;
+	if (after_exec || waiting * 8 > size * 7)
+		until = start + THROTTLE_MAX_NS;
+	else if (waiting * 4 > size * 3)
+		until = start + THROTTLE_MAX_NS / 4;
+	else
+		until = start + THROTTLE_NS;
 	bpf_loop(SPIN_MAX, spin, &until, 0);
 	trial = bpf_map_lookup_elem(&trials, &cgroup);
 	if (trial)

@@ -43,25 +43,37 @@ class Ring:
         # position: it then takes the ring for full and a record is lost).
         self._consumed = memoryview(self._consumer).cast("Q")
         self._produced = self._data[:_PAGE].cast("Q")
+        self._words = self._data.cast("I")
 
     def close(self) -> None:
         """Unmap both sides."""
-        for view in (self._consumed, self._produced, self._data):
+        for view in (self._consumed, self._produced, self._words, self._data):
             view.release()
         self._producer.close()
         self._consumer.close()
+
+    @property
+    def produced(self) -> int:
+        """Up to where records were made, in bytes since the beginning."""
+        return self._produced[0]
+
+    @property
+    def consumed(self) -> int:
+        """Up to where records were taken."""
+        return self._consumed[0]
 
     def fill(self) -> float:
         """Give the share of the ring that waits to be taken, 0 to 1."""
         return (self._produced[0] - self._consumed[0]) / self.size_bytes
 
     def drain(self, take: Callable[[memoryview, int], object]) -> int:
-        """Hand all whole records to ``take`` in slabs with their count; returns how many records there were.
+        """Hand the whole records of now to ``take`` in slabs with their count; returns how many records there were.
 
+        What is made meanwhile waits for the next call: running after it would mean many slabs of few records.
         Room is given back to the kernel only after ``take`` returned: when it raises, nothing is lost.
         """
-        total = 0
-        while count := self._drain_slab(take):
+        total, goal = 0, self._produced[0]
+        while self._consumed[0] < goal and (count := self._drain_slab(take)):
             total += count
         return total
 
@@ -71,15 +83,15 @@ class Ring:
         start = _PAGE + consumed % self.size_bytes
         end, count = start, 0
         limit = start + min(waiting, SLAB_MAX_BYTES)
-        data = self._producer
+        words = self._words  # of 4 bytes: one index is the cheapest read that Python has
         while end < limit:
-            (header,) = _read_u32(data, end)
+            header = words[end >> 2]
             if header & BUSY:
                 break
-            step = HEADER_BYTES + ((header & _LENGTH) + 7 & ~7)
-            if end + step > limit and count:
+            after = end + HEADER_BYTES + ((header & _LENGTH) + 7 & ~7)
+            if after > limit and count:
                 break
-            end += step
+            end = after
             count += 1
         if count:
             slab = self._data[start:end]

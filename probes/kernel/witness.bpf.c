@@ -700,7 +700,7 @@ static __always_inline int dispatch(struct call *c)
 	case S_MAP:
 		return on_map(c);
 	case S_EXEC:
-		return c->ret < 0 ? ask_path(c, W_PROC_EXEC_FAILED, 0) : TELL_NOTHING;
+		return c->ret < 0 ? ask_path(c, W_PROC_EXEC_FAILED, 0) : TOLD; /* by on_exec */
 	case S_SOCKET:
 		return on_socket(c);
 	case S_ADDRESS:
@@ -779,7 +779,7 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
 	else if (told == TELL_PATH)
 		told = tell_path(&c);
 	if (told)
-		throttle(c.cgroup);
+		throttle(c.cgroup, c.shape.class == S_EXEC);
 	return 0;
 }
 

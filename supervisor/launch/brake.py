@@ -35,11 +35,17 @@ class Brake:
         self._holders: set[str] = set()
         self._lock = threading.Lock()
 
-    def hold(self, holder: str) -> bool:
-        """Freeze on behalf of ``holder``; True when the kernel says that every member has stopped."""
+    def hold(self, holder: str, *, wait: bool = True) -> bool:
+        """Freeze on behalf of ``holder``; True when the kernel says that every member has stopped.
+
+        Args:
+            holder: who must let go before the trial goes on.
+            wait: for the kernel's word. Whoever has other things to do meanwhile does not: one member in an
+                uninterruptible call keeps the word back, while all others have stopped.
+        """
         with self._lock:
             self._holders.add(holder)
-            return self._cgroup.freeze(self._timeout_s)
+            return self._cgroup.freeze(self._timeout_s if wait else 0.0)
 
     def release(self, holder: str) -> None:
         """Let go; the trial goes on unless somebody else holds it."""

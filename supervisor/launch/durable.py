@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -23,16 +24,19 @@ def write_whole(path: Path, data: bytes | Iterable[bytes], *, mode: int = 0o600,
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
-        for part in [data] if isinstance(data, bytes) else data:
-            write_all(descriptor, part)
-        if durable:
-            os.fsync(descriptor)
-    except OSError as err:  # which knows nothing of names
-        err.filename = str(path)
+        try:
+            for part in [data] if isinstance(data, bytes) else data:
+                write_all(descriptor, part)
+            if durable:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        beside.rename(path)
+    except OSError as err:
+        with suppress(OSError):  # a full disk: half a file would only take room
+            beside.unlink()
+        err.filename = str(path)  # writing knows nothing of names
         raise
-    finally:
-        os.close(descriptor)
-    beside.rename(path)
     if durable:
         sync_directory(path.parent)
 

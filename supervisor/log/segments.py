@@ -7,6 +7,7 @@ this process at once (page cache), and that of the machine once `SegmentWriter.f
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -14,11 +15,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from supervisor.errors import LogError, LogUnreadableError
-from supervisor.log.frames import HEADER_BYTES, Frame, bad_frame, check_crc, parse_header
+from supervisor.errors import LogError, LogFullError, LogUnreadableError
+from supervisor.log.frames import HEADER_BYTES, Frame, FrameType, bad_frame, check_crc, parse_header
 from supervisor.log.merkle import leaf_hash
 
 SEGMENT_BYTES = 64 << 20
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What the system says when a disk is full, or a quota used up: the same may work later."""
+
 _MAX_UNSYNCED = 4
 _READ_BYTES = 1 << 20
 
@@ -54,6 +58,7 @@ class SegmentWriter:
         """Append one frame.
 
         Raises:
+            LogFullError: there is no room; the log ends with the frame before, and the same may be tried again.
             LogError: the disk refused; the log ends with the frame before.
         """
         if self.broken is not None:
@@ -66,7 +71,8 @@ class SegmentWriter:
             self._cut_back()
             message = f"expected to append a frame of {len(header) + len(payload)} bytes, got: {err.strerror}"
             hint = "nothing logged before is lost; look for space, quota and health of the disk with the run directory"
-            raise LogError(message, place=place, hint=hint) from err
+            kind = LogFullError if err.errno in NO_ROOM else LogError
+            raise kind(message, place=place, hint=hint) from err
         self._size += len(header) + len(payload)
 
     def take_unsynced(self) -> list[int]:
@@ -175,11 +181,15 @@ def _open_segment(path: Path) -> BinaryIO:
 def read_raw(log_dir: Path) -> Iterator[Frame]:
     """Read whole frames in the order of the files, one at a time; their order among themselves is not checked here.
 
+    An empty last segment is no damage: whoever writes makes a segment first and its first frame a moment later, and may
+    die in between. After a seal there is no such moment.
+
     Raises:
         LogError: a segment is missing or empty, or a frame is cut or damaged. All frames before were given.
     """
-    number = 0
-    for index, name in enumerate(list_segments(log_dir)):
+    number, sealed = 0, False
+    names = list_segments(log_dir)
+    for index, name in enumerate(names):
         if name != segment_name(index):
             raise bad_frame(number, f"expected segment {segment_name(index)}, got {name}")
         begin = number
@@ -190,5 +200,6 @@ def read_raw(log_dir: Path) -> Iterator[Frame]:
                 check_crc(data, payload, header, number)
                 yield Frame(header, payload, leaf_hash(data, payload))
                 number += 1
-        if number == begin:
+                sealed = header.type == FrameType.SEAL
+        if number == begin and (sealed or index + 1 < len(names)):
             raise bad_frame(number, f"expected a frame in segment {name}, got an empty file")

@@ -20,12 +20,13 @@ from threading import Event as Flag
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from supervisor.errors import LogError, SuperviseError
+from supervisor.errors import LogError, LogFullError, SuperviseError
 from supervisor.events import CheckpointMissed, CheckpointSigned, Origin
 from supervisor.log.chain import Checkpoint
 from supervisor.log.frames import parse_sha256
 from supervisor.log.keys import SigningKey, parse_public
 from supervisor.log.notes import Note, origin_of, sign_note
+from supervisor.log.segments import NO_ROOM
 from supervisor.log.writer import LogWriter
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Signer:
         self._every_s, self._now_ns = every_s, now_ns
         self._ending = Flag()
         self._thread = Thread(target=self._loop, name="supervise-signer", daemon=True)
+        self._stopped = False
         self._fd = -1
         self._size = 0
         self.signed = 0
@@ -84,12 +86,12 @@ class Signer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Sign for the last time before the seal, and end the thread. Twice is once.
+        """Sign for the last time before the seal, and end the thread. Twice is once; what failed may be tried again.
 
         Raises:
-            LogError: the disk refused the checkpoint, or its event.
+            LogError: the disk refused the checkpoint, or its event. `LogFullError` for want of room.
         """
-        if self._ending.is_set():
+        if self._stopped:
             return
         self._end_thread()
         self.sign()
@@ -97,6 +99,7 @@ class Signer:
         for place in self._places:
             place.flush(end_s - time.monotonic())
         self._tell_missed(final=True)
+        self._stopped = True
 
     def sign_seal(self, whole: Checkpoint) -> tuple[Missed, ...]:
         """Sign the sealed log; gives what second places missed of it.
@@ -183,7 +186,8 @@ class Signer:
             with suppress(OSError):
                 self._cut(self._size)
             message = f"expected to append a signed checkpoint, got: {err.strerror}"
-            raise LogError(message, place=str(self._path)) from err
+            kind = LogFullError if err.errno in NO_ROOM else LogError
+            raise kind(message, place=str(self._path)) from err
         self._size += len(note.raw)
         self.signed += 1
         return note

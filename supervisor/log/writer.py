@@ -18,9 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
-from supervisor.errors import InternalError, LogError
+from supervisor.errors import InternalError, LogError, LogFullError
 from supervisor.events import Event, TrialSealed
 from supervisor.log.chain import Chain, Checkpoint
 from supervisor.log.frames import MAX_FRAMES, MAX_PAYLOAD, FrameType, pack_header, parse_sha256
@@ -31,6 +31,16 @@ from supervisor.log.segments import SEGMENT_BYTES, SegmentWriter, list_segments
 _E = TypeVar("_E", bound=Event)
 
 
+class Patience(Protocol):
+    """What is done when there is no room for a frame. It is called by whoever appends, and others wait meanwhile."""
+
+    def wait(self, refusal: LogFullError) -> None:
+        """Return to have the frame tried again; raise to give up."""
+
+    def over(self) -> None:
+        """Be told that the frame that was waited for is written."""
+
+
 class LogWriter:
     """An open log. Every method may be called from any thread; a ``make`` must not call the log.
 
@@ -38,8 +48,9 @@ class LogWriter:
     may be tried again when there is space.
     """
 
-    def __init__(self, segments: SegmentWriter, chain: Chain) -> None:
+    def __init__(self, segments: SegmentWriter, chain: Chain, patience: Patience | None) -> None:
         """Use `LogWriter.create`."""
+        self._patience = patience
         self._segments = segments
         self._chain = chain
         self._lock = Lock()
@@ -48,13 +59,21 @@ class LogWriter:
         self._sealed = False
 
     @classmethod
-    def create(cls, log_dir: Path, *, manifest_digest: str, segment_bytes: int = SEGMENT_BYTES) -> Self:
+    def create(
+        cls,
+        log_dir: Path,
+        *,
+        manifest_digest: str,
+        segment_bytes: int = SEGMENT_BYTES,
+        patience: Patience | None = None,
+    ) -> Self:
         """Begin a log.
 
         Args:
             log_dir: made with mode 0700 when it is not there.
             manifest_digest: ``sha256:…`` of the bytes of ``manifest.json``, which frame 0 binds.
             segment_bytes: a segment is left when the next frame would make it longer.
+            patience: waits when there is no room; without it that is an error at once.
 
         Raises:
             LogError: there is a log already, or the directory cannot be made.
@@ -68,7 +87,7 @@ class LogWriter:
         if names := list_segments(log_dir):
             message = f"expected no log yet, got {names[0]}"
             raise LogError(message, place=str(log_dir))
-        return cls(SegmentWriter(log_dir, segment_bytes), Chain(link))
+        return cls(SegmentWriter(log_dir, segment_bytes), Chain(link), patience)
 
     @property
     def frames(self) -> int:
@@ -206,6 +225,21 @@ class LogWriter:
         first, link = chain.events, chain.link or b""
         header = pack_header(frame_type, payload, count=count, number=chain.frames, first=first, link=link)
         leaf = leaf_hash(header, payload)
-        self._segments.write(header, payload)
+        self._write(header, payload)
         chain.advance(frame_type, count, leaf)
         return first
+
+    def _write(self, header: bytes, payload: bytes | memoryview) -> None:
+        waited = False
+        while True:
+            try:
+                self._segments.write(header, payload)
+            except LogFullError as err:
+                if self._patience is None:
+                    raise
+                waited = True
+                self._patience.wait(err)
+                continue
+            break
+        if waited and self._patience is not None:
+            self._patience.over()

@@ -31,7 +31,7 @@ from supervisor.log.frames import HEADER_BYTES, FrameType, Header, pack_header, 
 from supervisor.log.keys import SigningKey
 from supervisor.log.merkle import leaf_hash
 from supervisor.log.signer import Signer
-from supervisor.log.writer import LogWriter
+from supervisor.log.writer import LogWriter, Patience
 
 MAIN = ProcessKey(412, 8_123_456_789)
 INIT = ProcessKey(411, 8_123_000_000)
@@ -62,6 +62,13 @@ def begin(run: Path, *, segment_bytes: int = 64 << 20) -> LogWriter:
     run.mkdir(parents=True, exist_ok=True)
     (run / "manifest.json").write_bytes(manifest)
     return LogWriter.create(run / "log", manifest_digest=digest_of(manifest), segment_bytes=segment_bytes)
+
+
+def begin_with(run: Path, patience: Patience) -> LogWriter:
+    """Make a run directory whose log waits for room."""
+    begin(run).close()
+    digest = digest_of((run / "manifest.json").read_bytes())
+    return LogWriter.create(run / "log", manifest_digest=digest, patience=patience)
 
 
 def end(run: Path, log: LogWriter, *, aftermath: int = 0) -> None:

@@ -8,11 +8,12 @@ import msgspec
 import pytest
 from log_builders import begin, decode_opaque, fill, header_of, make_run, segments, slab_of, split_frames
 
-from supervisor.errors import LogError
+from supervisor.errors import LogError, LogUnsealedError
 from supervisor.events import Event, Origin, ProcessKey, TrialHeld, UnknownRecorded
 from supervisor.log.frames import FrameType, pack_header
 from supervisor.log.reader import read_events, read_frames
 from supervisor.log.records import event_types
+from supervisor.log.verify import verify_log
 
 
 def one_record(run: Path, payload: bytes) -> Path:
@@ -62,13 +63,43 @@ def test_a_cut_tail_is_told_after_all_whole_frames(tmp_path: Path, cut: int) -> 
 
 
 def test_reading_waits_for_nobody(tmp_path: Path) -> None:
-    """Frames are given one at a time: the first is there before the last segment is looked at."""
+    """Frames are given one at a time: the first is there before a later segment is looked at."""
     run = make_run(tmp_path / "run", segment_bytes=400)
     frames = read_frames(run / "log")
     assert next(frames).header.number == 0
-    segments(run)[-1].write_bytes(b"")
+    segments(run)[-2].write_bytes(b"")
     with pytest.raises(LogError, match="empty file"):
         list(frames)
+
+
+def test_an_empty_last_segment_is_no_damage(tmp_path: Path) -> None:
+    """Whoever died between making a segment and writing its first frame lost nothing: the log is unsealed, no more."""
+    run = tmp_path / "run"
+    with begin(run, segment_bytes=400) as log:
+        fill(log)
+    number = len(segments(run))
+    (run / "log" / f"{number:06d}.seg").touch()
+    assert len(list(read_frames(run / "log"))) == log.frames
+    with pytest.raises(LogUnsealedError, match=f"frame {log.frames}: expected a seal"):
+        verify_log(run)
+
+
+def test_a_log_that_is_one_empty_segment_is_unsealed(tmp_path: Path) -> None:
+    """The same at the very beginning."""
+    run = tmp_path / "run"
+    begin(run).close()
+    (run / "log" / "000000.seg").touch()
+    assert list(read_frames(run / "log")) == []
+    with pytest.raises(LogUnsealedError, match="frame 0: expected a seal"):
+        verify_log(run)
+
+
+def test_an_empty_segment_after_the_seal_is_found(tmp_path: Path) -> None:
+    """Nobody makes a segment after the seal: what is there was added."""
+    run = make_run(tmp_path / "run", segment_bytes=400)
+    (run / "log" / f"{len(segments(run)):06d}.seg").touch()
+    with pytest.raises(LogError, match="empty file"):
+        verify_log(run)
 
 
 def test_an_unknown_kind_is_shown_not_lost(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from log_builders import (
     put_frames,
     relink,
     remake,
+    segments,
     signing_key,
     split_frames,
     split_notes,
@@ -322,3 +323,12 @@ def test_frames_that_were_signed_and_are_lost_are_counted(tmp_path: Path) -> Non
     assert "9 whole frames were found; signed checkpoints vouch for the first 9 of them and tell of 11" in ours
     assert "so at least 2 are lost" in ours
     assert "so at least 2 are lost" in theirs
+
+
+@pytest.mark.parametrize("unsealed", [False, True])
+def test_an_empty_last_segment_is_damage_after_a_seal_only(tmp_path: Path, *, unsealed: bool) -> None:
+    """A writer that died between making a segment and filling it left an unsealed log; after a seal it was added."""
+    run = make_signed_run(tmp_path / "run", unsealed=unsealed)
+    expected = str(meanings(run)) if unsealed else f"frame {len(split_frames(run))}"
+    (run / "log" / f"{len(segments(run)):06d}.seg").touch()
+    assert (str(meanings(run)) if unsealed else both(run)) == expected
