@@ -17,7 +17,7 @@ from policies.types import Commit, FilesMode
 from probes.kernel.decode import decode_slab
 from supervisor import clock
 from supervisor.errors import SuperviseError
-from supervisor.events import LEFT_MAX, Event, Origin, StageCommitted, TrialCounted, TrialSealed
+from supervisor.events import Event, Origin, StageCommitted, TrialCounted, TrialSealed
 from supervisor.evidence.collect import collect
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.naming import listed, show
@@ -37,6 +37,9 @@ from supervisor.verdict.completion import Completion, LogFigures, json_parts
 from supervisor.verdict.judge import judge
 
 _NOTHING_STAGED = "none"
+_LEFT_MAX = 1000
+"""How many paths that were not applied are named in one event."""
+
 APPLIED = "applied"
 
 
@@ -89,8 +92,8 @@ def _commit(trial: Trial, stage: Stage, facts: Facts) -> Facts:
             state=applied.state,
             entries=applied.entries,
             error=applied.error,
-            left_out=applied.left_out[:LEFT_MAX],
-            conflicts=applied.conflicts[:LEFT_MAX],
+            left_out=applied.left_out[:_LEFT_MAX],
+            conflicts=applied.conflicts[:_LEFT_MAX],
         ),
     )
 

@@ -320,10 +320,6 @@ class EventsLost(Event, frozen=True, kw_only=True):
     last_ns: int
 
 
-LEFT_MAX = 1000
-"""How many paths that were not applied are named in one event."""
-
-
 class LogWaited(Event, frozen=True, kw_only=True):
     """There was no room for the log, and the trial was frozen until there was."""
 
@@ -409,10 +405,7 @@ class TrialEmptied(Event, frozen=True, kw_only=True):
 
 
 class TrialCounted(Event, frozen=True, kw_only=True):
-    """The witness's counters when the trial was over. They count beside the events, so that each can check the other.
-
-    ``egress_packets`` and ``egress_bytes`` left for other than loopback addresses: refused traffic never comes so far.
-    """
+    """What left for other than loopback addresses, by a counter beside the events: refused traffic never gets there."""
 
     egress_packets: int
     egress_bytes: int
@@ -435,10 +428,8 @@ class LimitReached(Event, frozen=True, kw_only=True):
 class StageCommitted(Event, frozen=True, kw_only=True):
     """Staged writes were applied to the host (or left: ``state`` is ``applied``, ``kept`` or ``failed``).
 
-    ``entries`` is how many paths show something else on the host since, as people count.
-
-    ``left_out`` are paths below the workspace that the policy does not let be written; ``conflicts`` are those that the
-    host stood against. Both are cut at `LEFT_MAX`.
+    ``entries`` is how many paths show something else on the host since, as people count. Not applied were ``left_out``,
+    which may not be written, and ``conflicts``, which the host stood against.
     """
 
     state: str
