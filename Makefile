@@ -56,7 +56,7 @@ types: setup ## mypy, strict
 	$(BIN)/mypy
 	$(BIN)/mypy scripts/*.py
 
-bench: setup ## the figures of the README: overhead and start-up, against bare, bwrap and strace
+bench: setup ## measure overhead and start-up here, against bare, bwrap and strace
 	$(BIN)/python scripts/bench_start.py
 	$(BIN)/python scripts/bench_overhead.py
 	$(BIN)/python scripts/bench_log.py

@@ -38,9 +38,18 @@ def policy_digest(policy: Policy) -> str:
 
 def render_toml(policy: Policy) -> str:
     """Write the policy as a TOML file that `policies.parse` reads back as the same policy."""
+    return _render(policy, unset=False)
+
+
+def render_whole(policy: Policy) -> str:
+    """Write the policy like `render_toml`, with the keys that are not set as comments that say what they would mean."""
+    return _render(policy, unset=True)
+
+
+def _render(policy: Policy, *, unset: bool) -> str:
     mapping = policy_to_mapping(policy)
-    head = [f"{key} = {_toml(mapping.pop(key))}" for key in ("schema", "name")]
-    tables = [line for name, table in mapping.items() for line in _toml_table(name, table)]
+    head = [f"{key} = {_toml(mapping[key])}" for key in ("schema", "name")]
+    tables = [line for section in SECTIONS for line in _toml_table(section, mapping[section.name], unset=unset)]
     return "\n".join([*head, *tables]) + "\n"
 
 
@@ -68,8 +77,14 @@ def _plain(key: Key, value: object) -> Any:  # noqa: ANN401  (whatever JSON can 
             raise TypeError(message)
 
 
-def _toml_table(name: str, table: Mapping[str, Any]) -> list[str]:
-    return ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items())]
+def _toml_table(section: Section, table: Mapping[str, Any], *, unset: bool) -> list[str]:
+    lines = ["", f"[{section.name}]"]
+    for key in section.keys:
+        if key.name in table:
+            lines.append(f"{key.name} = {_toml(table[key.name])}")
+        elif unset:
+            lines.append(f"# {key.name} is not set. {key.about}")
+    return lines
 
 
 def _toml(value: object) -> str:

@@ -51,6 +51,8 @@ class Key:
         about: one sentence for people.
         choices: the values that are accepted, for `Shape.CHOICE`.
         pattern: what a text must look like, whole, or None.
+        expects: the same for people.
+        is_path: a path or a glob: ``..`` would never match what the kernel says, so it is refused.
     """
 
     name: str
@@ -59,6 +61,8 @@ class Key:
     about: str
     choices: tuple[StrEnum, ...] = ()
     pattern: str | None = None
+    expects: str = "a text"
+    is_path: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +85,14 @@ CLAIM = Section(
             field="outcome",
             shape=Shape.TEXT,
             about="The path that names the outcome; without it the outcome is the exit code and the whole workspace.",
+            is_path=True,
         ),
         Key(
             name="scope",
             field="scope",
             shape=Shape.TEXTS,
             about="Globs of the files the claim is about; empty: the outcome, else the whole workspace.",
+            is_path=True,
         ),
         Key(
             name="period",
@@ -100,6 +106,7 @@ CLAIM = Section(
             shape=Shape.TEXT,
             about="What counts as one observation: run, or stream:NAME for runs that are counted together.",
             pattern=r"run|stream:[^\s:]+",
+            expects="run, or stream:NAME with a name without spaces and colons",
         ),
     ),
 )
@@ -163,6 +170,7 @@ FILES = Section(
             field="write",
             shape=Shape.TEXTS,
             about="Globs of what may be written; without it the workspace, and writes elsewhere are only discarded.",
+            is_path=True,
         ),
     ),
 )
@@ -193,12 +201,14 @@ CREDENTIALS = Section(
             shape=Shape.TEXTS,
             about="Names of the environment that are kept although they look secret.",
             pattern=r"[^=\x00]+",
+            expects="the name of a variable, without =",
         ),
         Key(
             name="mask",
             field="mask",
             shape=Shape.TEXTS,
             about="Globs of further paths that the trial must not see; ~/ is the home of the user.",
+            is_path=True,
         ),
     ),
 )

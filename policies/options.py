@@ -1,16 +1,17 @@
-"""Options of the command line laid over a policy.
+"""Options of a command or a call laid over a policy.
 
 Options that can be repeated add to what the policy lists; the others replace what it says.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from policies.amounts import parse_count, parse_cpus, parse_memory
 from policies.durations import parse_duration, parse_period
 from policies.keys import FILES, STOP, Key, Section
-from policies.parse import check_policy, parse_choice
+from policies.parse import check_path, check_policy, parse_choice
 from policies.types import (
     AtEndpoint,
     Claim,
@@ -29,7 +30,7 @@ from supervisor.errors import PolicyError, UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyOptions:
-    """What was given on the command line, as it was typed; None or empty for what was not given.
+    """What was given with a command or a call, as text; None or empty for what was not given.
 
     Attributes:
         mode: ``staged`` (``--stage``) or ``direct`` (``--direct``).
@@ -54,107 +55,130 @@ class PolicyOptions:
     cpus: str | None = None
 
 
-def apply_options(policy: Policy, options: PolicyOptions) -> Policy:
+Called = Callable[[str], str]
+"""From the field of `PolicyOptions` to what the caller calls it: ``limit_role`` is ``--limit-role`` to a shell."""
+
+
+def as_option(field: str) -> str:
+    """Give the option of the command line that sets a field."""
+    return f"--{field.replace('_', '-')}"
+
+
+def apply_options(policy: Policy, options: PolicyOptions, *, called: Called = as_option) -> Policy:
     """Lay options over a policy.
 
     Raises:
-        UsageError: its place is the option (``--settle``).
+        UsageError: its place is what the caller calls the option (``--settle``).
     """
     try:
         changed = replace(
             policy,
-            claim=_claim(policy.claim, options),
-            stop=_stop(policy.stop, options),
-            files=_files(policy.files, options),
-            credentials=_credentials(policy.credentials, options),
-            log=LogPolicy(checkpoint_to=_added(policy.log.checkpoint_to, options.checkpoint_to, "--checkpoint-to")),
-            limits=_limits(policy.limits, options),
+            claim=_claim(policy.claim, options, called),
+            stop=_stop(policy.stop, options, called),
+            files=_files(policy.files, options, called),
+            credentials=_credentials(policy.credentials, options, called),
+            log=LogPolicy(checkpoint_to=_places(policy.log, options, called)),
+            limits=_limits(policy.limits, options, called),
         )
         check_policy(changed)
     except PolicyError as err:
         # What does not hold together only with the options is told by the option.
-        place = {"files.commit": "--commit", "stop.wall": "--timeout"}.get(err.place or "", err.place)
-        raise UsageError(err.message, place=place, hint=err.hint) from err
+        field = {"files.commit": "commit", "stop.wall": "timeout"}.get(err.place or "")
+        raise UsageError(err.message, place=called(field) if field else err.place, hint=err.hint) from err
     return changed
 
 
-def set_environ(environ: dict[str, str], options: PolicyOptions) -> dict[str, str]:
+def set_environ(environ: dict[str, str], options: PolicyOptions, *, called: Called = as_option) -> dict[str, str]:
     """Give the environment with every ``--env NAME=VALUE`` set. Values stay out of the policy, so out of the log.
 
     Raises:
         UsageError: when a name is empty.
     """
-    return environ | {name: value for name, given, value in map(_split_env, options.env) if given}
+    split = [_split_env(text, called) for text in options.env]
+    return environ | {name: value for name, given, value in split if given}
 
 
-def _split_env(text: str) -> tuple[str, bool, str]:
+def names_not_set(environ: Mapping[str, str], options: PolicyOptions) -> tuple[str, ...]:
+    """List the names that are to be kept though the caller's environment does not have them."""
+    return tuple(text for text in options.env if "=" not in text and text not in environ)
+
+
+def _split_env(text: str, called: Called) -> tuple[str, bool, str]:
     name, equals, value = text.partition("=")
     if not name:
         message = f"expected NAME or NAME=VALUE, got {text!r}"
-        raise UsageError(message, place="--env")
+        raise UsageError(message, place=called("env"))
     return name, bool(equals), value
 
 
-def _claim(claim: Claim, options: PolicyOptions) -> Claim:
+def _claim(claim: Claim, options: PolicyOptions, called: Called) -> Claim:
     return replace(
         claim,
-        outcome=_filled(options.outcome, "--outcome") or claim.outcome,
-        scope=_added(claim.scope, options.scope, "--scope"),
-        period=claim.period if options.period is None else parse_period(options.period, place="--period"),
+        outcome=claim.outcome if options.outcome is None else _path(options.outcome, called("outcome")),
+        scope=_added(claim.scope, options.scope, called("scope")),
+        period=claim.period if options.period is None else parse_period(options.period, place=called("period")),
     )
 
 
-def _stop(stop: StopRule, options: PolicyOptions) -> StopRule:
+def _stop(stop: StopRule, options: PolicyOptions, called: Called) -> StopRule:
+    role, at_endpoint = options.limit_role, options.at_endpoint
     return replace(
         stop,
-        wall_s=stop.wall_s if options.timeout is None else parse_duration(options.timeout, place="--timeout"),
-        role=stop.role if options.limit_role is None else LimitRole(_choice(STOP, "role", options.limit_role)),
+        wall_s=stop.wall_s if options.timeout is None else parse_duration(options.timeout, place=called("timeout")),
+        role=stop.role if role is None else LimitRole(_choice(STOP, "role", role, called("limit_role"))),
         at_endpoint=stop.at_endpoint
-        if options.at_endpoint is None
-        else AtEndpoint(_choice(STOP, "at_endpoint", options.at_endpoint)),
-        settle_s=stop.settle_s if options.settle is None else parse_duration(options.settle, place="--settle"),
+        if at_endpoint is None
+        else AtEndpoint(_choice(STOP, "at_endpoint", at_endpoint, called("at_endpoint"))),
+        settle_s=stop.settle_s if options.settle is None else parse_duration(options.settle, place=called("settle")),
     )
 
 
-def _files(files: FilesPolicy, options: PolicyOptions) -> FilesPolicy:
+def _files(files: FilesPolicy, options: PolicyOptions, called: Called) -> FilesPolicy:
+    mode, commit = options.mode, options.commit
     return replace(
         files,
-        workspace=_filled(options.workspace, "--workspace") or files.workspace,
-        mode=files.mode if options.mode is None else FilesMode(_choice(FILES, "mode", options.mode)),
-        commit=files.commit if options.commit is None else Commit(_choice(FILES, "commit", options.commit)),
-        write=_added(files.write or (), options.write, "--write") if options.write else files.write,
+        workspace=files.workspace if options.workspace is None else _filled(options.workspace, called("workspace")),
+        mode=files.mode if mode is None else FilesMode(_choice(FILES, "mode", mode, called("mode"))),
+        commit=files.commit if commit is None else Commit(_choice(FILES, "commit", commit, called("commit"))),
+        write=_added(files.write or (), options.write, called("write")) if options.write else files.write,
     )
 
 
-def _credentials(credentials: CredentialsPolicy, options: PolicyOptions) -> CredentialsPolicy:
-    names = tuple(_split_env(text)[0] for text in options.env)
-    return replace(credentials, env=_added(credentials.env, names, "--env"))
+def _credentials(credentials: CredentialsPolicy, options: PolicyOptions, called: Called) -> CredentialsPolicy:
+    names = (_split_env(text, called)[0] for text in options.env)
+    return replace(credentials, env=tuple(dict.fromkeys((*credentials.env, *names))))
 
 
-def _limits(limits: Limits, options: PolicyOptions) -> Limits:
+def _limits(limits: Limits, options: PolicyOptions, called: Called) -> Limits:
     return replace(
         limits,
-        pids=limits.pids if options.pids is None else parse_count(options.pids, place="--pids"),
-        memory=limits.memory if options.memory is None else parse_memory(options.memory, place="--memory"),
-        cpu=limits.cpu if options.cpus is None else parse_cpus(options.cpus, place="--cpus"),
+        pids=limits.pids if options.pids is None else parse_count(options.pids, place=called("pids")),
+        memory=limits.memory if options.memory is None else parse_memory(options.memory, place=called("memory")),
+        cpu=limits.cpu if options.cpus is None else parse_cpus(options.cpus, place=called("cpus")),
     )
 
 
-def _choice(section: Section, name: str, text: str) -> str:
+def _places(log: LogPolicy, options: PolicyOptions, called: Called) -> tuple[str, ...]:
+    given = (_filled(text, called("checkpoint_to")) for text in options.checkpoint_to)
+    return tuple(dict.fromkeys((*log.checkpoint_to, *given)))
+
+
+def _choice(section: Section, name: str, text: str, place: str) -> str:
     key: Key = next(key for key in section.keys if key.name == name)
-    option = {"role": "--limit-role"}.get(name, f"--{name.replace('_', '-')}")
-    return parse_choice(key.choices, text, place=option)
+    return parse_choice(key.choices, text, place=place)
 
 
-def _filled(text: str | None, option: str) -> str | None:
-    if text == "":
+def _filled(text: str, place: str) -> str:
+    if not text:
         message = "expected a path or a glob, got an empty string"
-        raise UsageError(message, place=option)
+        raise UsageError(message, place=place)
     return text
 
 
-def _added(listed: tuple[str, ...], given: tuple[str, ...], option: str) -> tuple[str, ...]:
+def _path(text: str, place: str) -> str:
+    return check_path(_filled(text, place), place=place)
+
+
+def _added(listed: tuple[str, ...], given: tuple[str, ...], place: str) -> tuple[str, ...]:
     """Add without repeating: an option that says what the policy says leaves its digest alone."""
-    for text in given:
-        _filled(text, option)
-    return tuple(dict.fromkeys((*listed, *given)))
+    return tuple(dict.fromkeys((*listed, *(_path(text, place) for text in given))))

@@ -7,9 +7,10 @@ is ignored.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
+from types import TracebackType
 from typing import Any, NoReturn
 
 from policies.amounts import parse_count, parse_cpus, parse_memory
@@ -87,23 +88,61 @@ def parse_policy(text: str, *, place: str) -> Policy:
     try:
         return policy_from_mapping(document)
     except PolicyError as err:
-        where = f"{place}: {err.place}" if err.place else place
-        raise PolicyError(err.message, place=where, hint=err.hint) from err
+        raise _together([_placed(one, place) for one in (err, *err.others)]) from err
 
 
 def policy_from_mapping(document: Mapping[str, Any]) -> Policy:
     """Make a policy from the tables of a file, or from `policies.canonical.policy_to_mapping`.
 
     Raises:
-        PolicyError: its place is the path of the key (``network.default``).
+        PolicyError: its place is the path of the key (``network.default``); it carries every mistake that was found.
     """
     sections = {section.name: section for section in SECTIONS}
-    _refuse_unknown(document, ("schema", "name", *sections), "")
-    _check_schema(document)
-    tables = {name: _read_section(section, document[name]) for name, section in sections.items() if name in document}
-    policy = Policy(name=_read_name(document), **tables)
+    mistakes = _Mistakes()
+    with mistakes:
+        _check_schema(document)
+    for key in document:
+        with mistakes:
+            _refuse_unknown(key, ("schema", "name", *sections), "")
+    name = "unnamed"
+    with mistakes:
+        name = _read_name(document)
+    tables = {
+        name: _read_section(section, document[name], mistakes) for name, section in sections.items() if name in document
+    }
+    mistakes.tell()
+    policy = Policy(name=name, **tables)
     check_policy(policy)
     return policy
+
+
+class _Mistakes:
+    """Keeps what goes wrong in each ``with``, so that all of it can be told at once."""
+
+    def __init__(self) -> None:
+        self._found: list[PolicyError] = []
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
+        if isinstance(error, PolicyError):
+            self._found.append(error)
+        return isinstance(error, PolicyError)
+
+    def tell(self) -> None:
+        if self._found:
+            raise _together(self._found)
+
+
+def _together(errors: Sequence[PolicyError]) -> PolicyError:
+    first = errors[0]
+    first.others = tuple(errors[1:])
+    return first
+
+
+def _placed(err: PolicyError, place: str) -> PolicyError:
+    return PolicyError(err.message, place=f"{place}: {err.place}" if err.place else place, hint=err.hint)
 
 
 def check_policy(policy: Policy) -> None:
@@ -133,13 +172,18 @@ def _read_name(document: Mapping[str, Any]) -> str:
     return _text(document["name"], "name") if "name" in document else "unnamed"
 
 
-def _read_section(section: Section, table: object) -> Any:  # noqa: ANN401  (one of the section types)
-    if not isinstance(table, dict):
-        _refuse("a table", table, section.name)
-    _refuse_unknown(table, [key.name for key in section.keys], f"{section.name}.")
-    read: dict[str, Any] = {
-        key.field: _read_key(key, table[key.name], section.name) for key in section.keys if key.name in table
-    }
+def _read_section(section: Section, table: object, mistakes: _Mistakes) -> Any:  # noqa: ANN401  (a section type)
+    read: dict[str, Any] = {}
+    with mistakes:
+        if not isinstance(table, dict):
+            _refuse("a table", table, section.name)
+        for name in table:
+            with mistakes:
+                _refuse_unknown(name, [key.name for key in section.keys], f"{section.name}.")
+        for key in section.keys:
+            with mistakes:
+                if key.name in table:
+                    read[key.field] = _read_key(key, table[key.name], section.name)
     return section.type(**read)
 
 
@@ -162,9 +206,21 @@ def _read_key(key: Key, value: object, section: str) -> object:
 
 def _one_text(key: Key, value: str, place: str) -> str:
     if key.pattern is not None and not re.fullmatch(key.pattern, value):
-        message = f"expected {key.pattern}, got {value!r}"
+        message = f"expected {key.expects}, got {value!r}"
         raise PolicyError(message, place=place)
-    return value
+    return check_path(value, place=place) if key.is_path else value
+
+
+def check_path(text: str, *, place: str) -> str:
+    """Refuse a path or glob that could never match: the kernel tells paths without ``..``.
+
+    Raises:
+        PolicyError: when ``..`` is one of its components.
+    """
+    if ".." in text.split("/"):
+        message = f"expected a path without .., got {text!r}"
+        raise PolicyError(message, place=place, hint="paths begin at the workspace, or with / at the root")
+    return text
 
 
 _READERS: dict[Shape, Callable[[Key, str, str], float | Period | str]] = {
@@ -202,6 +258,9 @@ def _text(value: object, place: str) -> str:
     if not value:
         message = "expected a string, got an empty one"
         raise PolicyError(message, place=place)
+    if "\0" in value:
+        message = f"expected a string without NUL, got {value!r}"
+        raise PolicyError(message, place=place)
     return value
 
 
@@ -216,12 +275,11 @@ def _shown(value: object) -> str:
     return f"{name} {value!r}" if isinstance(value, int | float | str) else name
 
 
-def _refuse_unknown(table: Mapping[str, Any], known: Iterable[str], prefix: str) -> None:
+def _refuse_unknown(key: str, known: Iterable[str], prefix: str) -> None:
     names = tuple(known)
-    for key in table:
-        if key not in names:
-            message = "unknown key"
-            raise PolicyError(message, place=f"{prefix}{key}", hint=_suggest(key, names))
+    if key not in names:
+        message = "unknown key"
+        raise PolicyError(message, place=f"{prefix}{key}", hint=_suggest(key, names))
 
 
 def _suggest(key: str, names: tuple[str, ...]) -> str:

@@ -15,6 +15,8 @@ _AMOUNTS: dict[Shape, dict[str, Any]] = {
     Shape.CPUS: {"anyOf": [{"type": "number", "minimum": LEAST_CPUS}, {"const": NONE}]},
     Shape.SIZE: {"type": "string", "pattern": f"^{SIZE_PATTERN}$"},
 }
+_NO_PARENT = r"^(?!(.*/)?\.\.(/|$))"
+"""No component is ``..``: what `policies.parse.check_path` says."""
 
 
 def json_schema() -> dict[str, Any]:
@@ -50,7 +52,8 @@ def _key(key: Key, defaults: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shape(key: Key) -> dict[str, Any]:
-    text = {"type": "string", "minLength": 1, **({"pattern": f"^({key.pattern})$"} if key.pattern else {})}
+    pattern = f"^({key.pattern})$" if key.pattern else _NO_PARENT if key.is_path else None
+    text = {"type": "string", "minLength": 1, **({"pattern": pattern} if pattern else {})}
     match key.shape:
         case Shape.TEXT:
             return text

@@ -68,7 +68,7 @@ def examine_neighbour() -> Answered:
 
 
 def examine_docker() -> Answered:
-    """A Docker daemon, for the backend of that name."""
+    """A Docker daemon, for measurements beside it; no backend of this version uses one."""
     tried = try_program("docker", "version", "--format", "{{.Server.Version}}")
     if tried is None:
         return no("no docker program")
@@ -150,7 +150,7 @@ def questions(state_dir: Path) -> tuple[Question, ...]:
         Question(
             name="docker",
             group=GROUP,
-            asks="a Docker daemon (for --backend docker only)",
+            asks="a Docker daemon (nothing in this version uses one)",
             probe=examine_docker,
             hint="nothing to do unless you want that backend",
         ),

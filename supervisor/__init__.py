@@ -20,17 +20,25 @@ if TYPE_CHECKING:
 __all__ = ["Completion", "read", "run"]
 
 
-def run(command: Sequence[str | bytes], policy: str | Path | Policy | None = None, **options: Any) -> Completion:  # noqa: ANN401
+def run(
+    command: Sequence[str | bytes | Path],
+    policy: str | Path | Policy | None = None,
+    **options: Any,  # noqa: ANN401
+) -> Completion:
     """Run one command as a trial, and give the completion argument.
 
     Args:
-        command: CMD and its arguments, never joined into a shell string.
+        command: CMD and its arguments, a list of words, never joined into a shell string.
         policy: a built-in name, a file, a policy, or None for the default one.
-        **options: those of the command line by name, written as there (``period="within:10s"``, ``write=["*.md"]``,
-            ``env=["NAME=V"]``), and ``name``, ``user``, ``cwd``, ``environ``, ``home``, ``on_progress``,
-            ``on_notice`` and ``room_wait_s`` as in `supervisor.request.RunRequest`.
+        **options: the options of the command line that change the policy, by name and written as there
+            (``period="within:10s"``, ``write=["*.md"]``, ``env=["NAME=V"]``, ``direct=True``); ``timeout`` and
+            ``settle`` may be numbers of seconds. Besides ``name`` and ``user``; ``cwd`` and ``environ`` of the caller;
+            ``home``, the directory that runs are kept in; ``on_progress``, which is called with each
+            `supervisor.request.Progress`; ``on_notice``, which gets lines that cannot wait; and ``room_wait_s``, as in
+            `supervisor.request.RunRequest`. None is the same as not given. docs/python.md has them all.
 
     Raises:
+        UsageError: a keyword is not known or has a value of another type; its place is the keyword.
         SuperviseError: the trial was not started, or could not be judged. What CMD does is no error.
     """
     from supervisor.harness import run_command  # noqa: PLC0415
@@ -38,11 +46,12 @@ def run(command: Sequence[str | bytes], policy: str | Path | Policy | None = Non
     return run_command(command, policy, options)
 
 
-def read(reference: str | Path) -> Completion:
+def read(reference: str | Path, home: str | Path | None = None) -> Completion:
     """Give what was concluded about a run.
 
     Args:
         reference: an id, a unique prefix of one, ``last``, or a directory.
+        home: the directory that runs are kept in; None for that of the environment.
 
     Raises:
         UsageError: there is no such run.
@@ -50,7 +59,7 @@ def read(reference: str | Path) -> Completion:
     """
     from supervisor.harness import read_reference  # noqa: PLC0415
 
-    return read_reference(reference)
+    return read_reference(reference, home)
 
 
 def __getattr__(name: str) -> object:

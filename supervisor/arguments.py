@@ -10,6 +10,7 @@ Laws:
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
@@ -23,7 +24,7 @@ EXIT_CODES = """\
 exit codes:
   the child's; 128+n when it died of signal n; 124 when our time-out ended it; 125 when we failed;
   126 when CMD cannot run, 127 when it was not found; 120 when a --require was not met and the child exited 0
-  verify: 0 good, 1 bad, 125 unreadable
+  verify, show: 0 good, 1 bad, 125 unreadable
 """
 
 
@@ -61,10 +62,26 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Turn ``argument --x: message`` into a `UsageError` with the option as its place."""
+        hint = f"see {self.prog} --help"
         if message.startswith("argument "):
             place, _, rest = message.removeprefix("argument ").partition(": ")
-            raise UsageError(rest, place=place)
-        raise UsageError(message, hint=f"see {self.prog} --help")
+            raise UsageError(_in_our_words(rest), place=place, hint=hint)
+        if missing := re.fullmatch(r"the following arguments are required: (.*)", message):
+            raise UsageError(f"expected {missing[1]}, got nothing", place=self.prog, hint=self.usage)
+        raise UsageError(message, place=self.prog, hint=hint)
+
+
+_WORDINGS = (
+    (r"expected one argument", "expected a value, got nothing"),
+    (r"expected at least one argument", "expected at least one value, got nothing"),
+    (r"not allowed with argument (.*)", r"expected one of the two, got it together with \1"),
+    (r"ignored explicit argument (.*)", r"expected no value, got \1"),
+)
+"""The messages of argparse, and how we say them."""
+
+
+def _in_our_words(message: str) -> str:
+    return next((found.expand(ours) for theirs, ours in _WORDINGS if (found := re.fullmatch(theirs, message))), message)
 
 
 def parse_arguments(words: Sequence[str]) -> Parsed:
@@ -221,7 +238,7 @@ def _files_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="GLOB",
         action="append",
         default=[],
-        help="what may be written (repeatable; default: the workspace)",
+        help="what may be written beside /tmp (repeatable; default: the workspace)",
     )
     group.add_argument(
         "--env",
@@ -240,7 +257,9 @@ def _limits_arguments(group: argparse._ArgumentGroup) -> None:
 
 
 def _way_arguments(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--backend", metavar="NAME", type=_backend, default="native", help="what makes the box: native")
+    group.add_argument(
+        "--backend", metavar="NAME", type=_one_of("native"), default="native", help="what makes the box: native"
+    )
     group.add_argument(
         "--json", action="store_true", help="print completion.json on stdout; the child's stdout goes to stderr"
     )
@@ -271,11 +290,14 @@ def _requirements(text: str) -> tuple[str, ...]:
     return words
 
 
-def _backend(text: str) -> str:
-    if text != "native":
-        message = f"expected native, got {text!r}"
-        raise argparse.ArgumentTypeError(message)
-    return text
+def _one_of(*words: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in words:
+            message = f"expected {' or '.join(words)}, got {text!r}"
+            raise argparse.ArgumentTypeError(message)
+        return text
+
+    return read
 
 
 def _descriptor(text: str) -> int:
@@ -299,7 +321,13 @@ def _doctor_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _show_arguments(parser: argparse.ArgumentParser) -> None:
     _add_positional(parser, "RUN", _RUN)
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="how to print it (default: text)")
+    parser.add_argument(
+        "--format",
+        metavar="text|json",
+        type=_one_of("text", "json"),
+        default="text",
+        help="how to print it (default: text)",
+    )
 
 
 def _why_arguments(parser: argparse.ArgumentParser) -> None:
@@ -314,7 +342,13 @@ def _why_arguments(parser: argparse.ArgumentParser) -> None:
 def _events_arguments(parser: argparse.ArgumentParser) -> None:
     _add_positional(parser, "RUN", _RUN)
     parser.add_argument("--kind", metavar="K", help="only this kind (file.opened), or all of a subject (file)")
-    parser.add_argument("--format", choices=("jsonl",), default="jsonl", help="how to print them (default: jsonl)")
+    parser.add_argument(
+        "--format",
+        metavar="jsonl",
+        type=_one_of("jsonl"),
+        default="jsonl",
+        help="how to print them (default: jsonl)",
+    )
 
 
 def _verify_arguments(parser: argparse.ArgumentParser) -> None:
@@ -338,7 +372,7 @@ def _key_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         metavar="show|new",
-        choices=("show", "new"),
+        type=_one_of("show", "new"),
         help="show the public keys, the one that signs first; or make a new one that signs from now on",
     )
 
@@ -350,11 +384,16 @@ def _number(text: str) -> int:
     return int(text)
 
 
+def _diff_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_positional(parser, "RUN", _RUN)
+    parser.add_argument("--stat", action="store_true", help="print one line a path")
+
+
 def _policy_command_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         metavar="check|show|schema",
-        choices=("check", "show", "schema"),
+        type=_one_of("check", "show", "schema"),
         help="check a file, show a policy with all defaults and its digest, or print the JSON Schema",
     )
     parser.add_argument("policy", metavar="FILE|NAME", nargs="?", help="for check and show (default: default)")
@@ -401,6 +440,12 @@ COMMANDS = {
             usage="supervise verify [OPTIONS] RUN… | --proof FILE",
             about="Check that logs are whole and unaltered.",
             add_arguments=_verify_arguments,
+        ),
+        Command(
+            name="diff",
+            usage="supervise diff RUN [--stat]",
+            about="Compare the staged writes of a run with its workspace.",
+            add_arguments=_diff_arguments,
         ),
         Command(
             name="prove",

@@ -13,26 +13,23 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from supervisor.arguments import Parsed, parse_arguments
-from supervisor.errors import SuperviseError, UsageError, refused_by_machine
+from supervisor.errors import LogError, MachineError, PolicyError, SuperviseError, UsageError, refused_by_machine
+from supervisor.streams import hold_streams, replace_missing
 
 if TYPE_CHECKING:
-    from policies.options import PolicyOptions
-    from policies.types import Policy
     from supervisor.checking import Answer
     from supervisor.launch.state import Home
     from supervisor.report.lines import Line
-    from supervisor.request import Outcome, Phase, Progress, RunRequest
+    from supervisor.request import Outcome, Progress, RunRequest
+    from supervisor.status import Paced
 
 FAILED = 125
 """Our own failure."""
-
-TELL_EVERY_S = 0.2
-"""How often progress within one phase is passed on."""
 
 SIGINT_EXIT = 130
 SIGPIPE_EXIT = 141
@@ -47,15 +44,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    _open_streams()
+    closed = hold_streams()
+    replace_missing()
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a name must not stop a report
     try:
-        code = _dispatch(sys.argv[1:] if argv is None else argv)
-        sys.stdout.flush()
+        code = _dispatch(sys.argv[1:] if argv is None else argv, closed)
+        with _writing():
+            sys.stdout.flush()
     except SuperviseError as err:
         _complain(err)
         return FAILED
     except BrokenPipeError:
-        return _reader_left()
+        _let_nothing_be_flushed()
+        return SIGPIPE_EXIT
     except KeyboardInterrupt:
         return SIGINT_EXIT
     except Exception as err:  # noqa: BLE001  (law 3: Python's own exit code 1 could have been CMD's)
@@ -63,29 +64,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _open_streams() -> None:
-    """Give ourselves the streams that we were started without, before anything else takes their numbers."""
-    from supervisor.launch.streams import hold_closed  # noqa: PLC0415
-
-    hold_closed()
-    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - as long as we live
-    sys.stderr = sys.stderr or sys.stdout
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a name must not stop a report
-
-
-def _dispatch(words: Sequence[str]) -> int:
+def _dispatch(words: Sequence[str], closed: frozenset[int]) -> int:
     parsed = parse_arguments(words)
+    if parsed.help is None and parsed.command == "run" and not parsed.options.version:
+        return _run(parsed, closed)
+    if 1 in closed:
+        message = "expected an open one to print on, got a closed one"
+        raise UsageError(message, place="standard output")
     if parsed.help is not None:
-        print(parsed.help, end="")
+        _print(parsed.help, end="")
         return 0
-    return _COMMANDS[parsed.command](parsed)
+    return _version() if parsed.command == "run" else _COMMANDS[parsed.command](parsed)
 
 
 def _complain(err: SuperviseError) -> None:
     from supervisor.report.safe import safe  # noqa: PLC0415
 
-    lines = [f"supervise: {safe(str(err))}", *([f"  {safe(err.hint)}"] if err.hint else [])]
-    _tell(lines)
+    errors = (err, *err.others) if isinstance(err, PolicyError) else (err,)
+    for one in errors:
+        _tell([f"supervise: {safe(str(one))}", *([f"  {safe(one.hint)}"] if one.hint else [])])
 
 
 def _tell(lines: Iterable[str]) -> None:
@@ -105,10 +102,16 @@ def _notice(lines: Sequence[str]) -> None:
     _tell(f"{safe(one)}\r" if sys.stderr.isatty() else safe(one) for one in lines)
 
 
-def _reader_left() -> int:
-    """Whoever read our stdout has gone: end quietly, and let nothing be flushed into the closed pipe at exit."""
+def _warn(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        from supervisor.report.safe import harmless  # noqa: PLC0415  (a run that warns of nothing needs none of it)
+
+        _tell([f"supervise: {harmless(sentence)}"])
+
+
+def _let_nothing_be_flushed() -> None:
+    """Keep Python from writing at exit to where nothing can be written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return SIGPIPE_EXIT
 
 
 def _crashed(err: Exception) -> int:
@@ -130,10 +133,12 @@ def _home() -> Home:
 # -- run ---------------------------------------------------------------------------------------------------------
 
 
-def _run(parsed: Parsed) -> int:
-    if parsed.options.version:
-        return _version()
-    request = _request(parsed)
+def _run(parsed: Parsed, closed: frozenset[int]) -> int:
+    from supervisor.asking import make_request, warnings  # noqa: PLC0415
+
+    teller = _Teller(quiet=parsed.options.quiet, status_fd=parsed.options.status_fd)
+    request = make_request(parsed, environ=os.environ, closed=closed, on_progress=teller, on_notice=_notice)
+    _warn(warnings(parsed, request))
     if parsed.options.dry_run:
         return _dry_run(request)
     outcome = _start(request)
@@ -144,7 +149,7 @@ def _run(parsed: Parsed) -> int:
         _tell(_summary(outcome))
     _tell(_unmet(outcome, request))
     _tell(_unwitnessed(outcome))
-    _send_status(request.status_fd, {"phase": "done", "run": outcome.run, "exit_code": code})
+    _send_done(outcome, request, code)
     return code
 
 
@@ -153,103 +158,21 @@ def _start(request: RunRequest) -> Outcome:
 
     begin_loading()  # the kernel verifies our programs while the rest of us is imported
     from supervisor.run import run  # noqa: PLC0415
+    from supervisor.unseen import unseen  # noqa: PLC0415
 
+    _warn(unseen(request))
     return run(request)
-
-
-def _request(parsed: Parsed) -> RunRequest:
-    from policies.options import set_environ  # noqa: PLC0415
-    from supervisor.request import Requirement, RunRequest  # noqa: PLC0415
-
-    options, given = parsed.options, _policy_options(parsed)
-    _check_descriptor(options.status_fd)
-    return RunRequest(
-        argv=tuple(os.fsencode(word) for word in parsed.argv),
-        policy=_policy(options.policy, given),
-        name=options.name,
-        environ=set_environ(dict(os.environ), given),
-        cwd=_cwd(),
-        user=options.user,
-        quiet=options.quiet,
-        json=options.json,
-        status_fd=options.status_fd,
-        require=frozenset(Requirement(word) for word in options.require),
-        signing_key=Path(options.key) if options.key else None,
-        on_progress=_Teller(quiet=options.quiet, status_fd=options.status_fd),
-        on_notice=_notice,
-    )
-
-
-def _cwd() -> Path:
-    try:
-        return Path.cwd()
-    except FileNotFoundError as err:
-        message = "the current directory does not exist any more"
-        raise UsageError(message, hint="change to a directory that does") from err
-
-
-def _policy_options(parsed: Parsed) -> PolicyOptions:
-    from policies.options import PolicyOptions  # noqa: PLC0415
-
-    options = parsed.options
-    return PolicyOptions(
-        workspace=options.workspace,
-        mode=options.mode,
-        commit=options.commit,
-        write=tuple(options.write),
-        env=tuple(options.env),
-        outcome=options.outcome,
-        scope=tuple(options.scope),
-        period=options.period,
-        timeout=options.timeout,
-        limit_role=options.limit_role,
-        at_endpoint=options.at_endpoint,
-        settle=options.settle,
-        checkpoint_to=tuple(options.checkpoint_to),
-        pids=options.pids,
-        memory=options.memory,
-        cpus=options.cpus,
-    )
-
-
-def _policy(name: str | None, given: PolicyOptions) -> Policy:
-    from policies.options import apply_options  # noqa: PLC0415
-    from policies.types import Policy  # noqa: PLC0415
-
-    if name is None:  # what default.toml says (a test holds them equal), without reading it
-        return _checked(apply_options(Policy(), given))
-    from policies.parse import load_policy  # noqa: PLC0415
-
-    return _checked(apply_options(load_policy(name), given))
-
-
-def _checked(policy: Policy) -> Policy:
-    if policy.log.checkpoint_to:
-        from supervisor.log.places import check_place  # noqa: PLC0415
-
-        for place in policy.log.checkpoint_to:
-            check_place(place, option="--checkpoint-to")
-    workspace = policy.files.workspace
-    if workspace is not None and not Path(workspace).is_dir():
-        message = f"expected a directory, got {workspace!r}"
-        raise UsageError(message, place="--workspace")
-    return policy
-
-
-def _check_descriptor(number: int | None) -> None:
-    if number is None:
-        return
-    try:
-        os.fstat(number)
-    except OSError as err:
-        message = f"expected the number of an open descriptor, got {number}: {err.strerror}"
-        raise UsageError(message, place="--status-fd") from err
 
 
 def _dry_run(request: RunRequest) -> int:
     from supervisor.plan import plan_as_json, plan_as_text  # noqa: PLC0415
+    from supervisor.unseen import unseen  # noqa: PLC0415
 
-    print(plan_as_json(request) if request.json else plan_as_text(request))
+    if 1 in request.closed:
+        message = "expected an open one to print the plan on, got a closed one"
+        raise UsageError(message, place="standard output")
+    _warn(unseen(request))
+    _print(plan_as_json(request) if request.json else plan_as_text(request))
     return 0
 
 
@@ -257,9 +180,9 @@ def _version() -> int:
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
 
     try:
-        print(f"supervise {version('supervise-eval')}")
+        _print(f"supervise {version('supervise-eval')}")
     except PackageNotFoundError:
-        print("supervise (not installed: run from its source)")
+        _print("supervise (not installed: run from its source)")
     return 0
 
 
@@ -290,21 +213,10 @@ def _unwitnessed(outcome: Outcome) -> Iterable[str]:
     ]
 
 
-def _send_status(descriptor: int | None, record: dict[str, object]) -> None:
-    """Write one status line, or none at all: a reader that is slow or gone must not hold or end a trial."""
-    if descriptor is None:
-        return
-    import json  # noqa: PLC0415
-    import select  # noqa: PLC0415
+def _send_done(outcome: Outcome, request: RunRequest, code: int) -> None:
+    from supervisor.status import send_done  # noqa: PLC0415
 
-    # A pipe that is ready has room for PIPE_BUF bytes, more than a line has: the write is whole and does not block.
-    poll = select.poll()
-    poll.register(descriptor, select.POLLOUT)
-    try:
-        if any(ready & select.POLLOUT for _, ready in poll.poll(0)):
-            os.write(descriptor, json.dumps(record).encode() + b"\n")
-    except OSError:
-        return
+    send_done(request.status_fd, outcome.completion, code)
 
 
 class _Teller:
@@ -314,16 +226,16 @@ class _Teller:
         self._status_fd = status_fd
         self._live = not quiet and sys.stderr.isatty()
         self._shown = False
-        self._last: tuple[Phase | None, float] = (None, 0.0)
+        self._paced: Paced | None = None
 
     def __call__(self, progress: Progress) -> None:
-        from supervisor.report.live import live_line, progress_record  # noqa: PLC0415
+        from supervisor.report.live import live_line  # noqa: PLC0415
+        from supervisor.status import Paced, send_progress  # noqa: PLC0415
 
-        phase, elapsed_s = self._last
-        if progress.phase is phase and progress.elapsed_s < elapsed_s + TELL_EVERY_S:
+        self._paced = self._paced or Paced()
+        if not self._paced.lets(progress):
             return
-        self._last = (progress.phase, progress.elapsed_s)
-        _send_status(self._status_fd, progress_record(progress))
+        send_progress(self._status_fd, progress)
         line = live_line(progress) if self._live else None
         if line is not None or self._shown:
             sys.stderr.write(f"\r\x1b[K{line or ''}")
@@ -343,18 +255,23 @@ def _ls(_parsed: Parsed) -> int:
 
 
 def _show(parsed: Parsed) -> int:
-    from supervisor.reading import read_run  # noqa: PLC0415
+    from supervisor.reading import read_run, since_then  # noqa: PLC0415
     from supervisor.report.text import report_lines  # noqa: PLC0415
 
-    reading = read_run(_home().find(parsed.options.run))
+    run = _home().find(parsed.options.run)
+    reading = read_run(run)
     if parsed.options.format == "json":
-        _write_bytes([reading.completion_bytes()])
+        try:
+            _write_bytes([reading.completion_bytes()])
+        except LogError as err:
+            _complain(err)
+            return reading.exit_code or FAILED
     else:
         _print_lines(report_lines(reading.completion, run=reading.run, problem=reading.problem))
+    _warn(since_then(run))
     if reading.problem is not None and not reading.unsealed:
-        _tell([f"supervise: {reading.run} does not verify: {reading.problem}"])
-        return FAILED
-    return 0
+        _warn([f"{reading.run} does not verify: {reading.problem}"])
+    return reading.exit_code
 
 
 def _why(parsed: Parsed) -> int:
@@ -388,6 +305,19 @@ def _answer(answer: Answer) -> int:
     return answer.code
 
 
+def _diff(parsed: Parsed) -> int:
+    from supervisor.differing import diff_lines, stat_line, total_line  # noqa: PLC0415
+    from supervisor.staged import diff_staged  # noqa: PLC0415
+
+    files = added = removed = 0
+    for diff in diff_staged(_home().find(parsed.options.run)):
+        files, added, removed = files + 1, added + diff.added, removed + diff.removed
+        _print(stat_line(diff) if parsed.options.stat else "\n".join(diff_lines(diff)))
+    if parsed.options.stat or not files:
+        _print(total_line(files, added, removed))
+    return 0
+
+
 def _prove(parsed: Parsed) -> int:
     from supervisor.checking import prove_event  # noqa: PLC0415
 
@@ -405,14 +335,14 @@ def _key(parsed: Parsed) -> int:
 def _commit(parsed: Parsed) -> int:
     from supervisor.staged import commit_staged  # noqa: PLC0415
 
-    _tell([f"supervise: {commit_staged(_home().find(parsed.options.run))}"])
+    _warn([commit_staged(_home().find(parsed.options.run))])
     return 0
 
 
 def _discard(parsed: Parsed) -> int:
     from supervisor.staged import discard_staged  # noqa: PLC0415
 
-    _tell([f"supervise: {discard_staged(_home().find(parsed.options.run))}"])
+    _warn([discard_staged(_home().find(parsed.options.run))])
     return 0
 
 
@@ -426,9 +356,9 @@ def _doctor(parsed: Parsed) -> int:
     if parsed.options.json:
         import json  # noqa: PLC0415
 
-        print(json.dumps(to_json(examination), indent=1))
+        _print(json.dumps(to_json(examination), indent=1))
     else:
-        print(render_text(examination, colour=_coloured()), end="")
+        _print(render_text(examination, colour=_coloured()), end="")
     return examination.exit_code
 
 
@@ -448,25 +378,27 @@ def _policy_schema() -> int:
 
     from policies.schema import json_schema  # noqa: PLC0415
 
-    print(json.dumps(json_schema(), indent=1))
+    _print(json.dumps(json_schema(), indent=1))
     return 0
 
 
 def _policy_check(name: str) -> int:
     from policies.canonical import policy_digest  # noqa: PLC0415
+    from policies.doubts import doubts  # noqa: PLC0415
     from policies.parse import load_policy  # noqa: PLC0415
 
     policy = load_policy(name)
-    print(f"{name}: good: policy {policy.name}, {policy_digest(policy)}")
+    _warn(f"{name}: {doubt}" for doubt in doubts(policy))
+    _print(f"{name}: good: policy {policy.name}, {policy_digest(policy)}")
     return 0
 
 
 def _policy_show(name: str) -> int:
-    from policies.canonical import policy_digest, render_toml  # noqa: PLC0415
+    from policies.canonical import policy_digest, render_whole  # noqa: PLC0415
     from policies.parse import load_policy  # noqa: PLC0415
 
     policy = load_policy(name)
-    print(f"# {policy_digest(policy)}\n{render_toml(policy)}", end="")
+    _print(f"# {policy_digest(policy)}\n{render_whole(policy)}", end="")
     return 0
 
 
@@ -482,28 +414,50 @@ def _print_lines(lines: Iterable[Line]) -> None:
     from supervisor.report.lines import plain  # noqa: PLC0415
 
     if not _coloured():
-        print(plain(lines), end="")
+        _print(plain(lines), end="")
         return
     from supervisor.report.colour import print_coloured  # noqa: PLC0415
 
-    print_coloured(lines, sys.stdout)
+    with _writing():
+        print_coloured(lines, sys.stdout)
+
+
+def _print(text: str, end: str = "\n") -> None:
+    with _writing():
+        print(text, end=end)
 
 
 def _write_bytes(chunks: Iterable[bytes]) -> None:
-    sys.stdout.flush()
+    with _writing():
+        sys.stdout.flush()
     for chunk in chunks:
-        sys.stdout.buffer.write(chunk)
-    sys.stdout.buffer.flush()
+        with _writing():
+            sys.stdout.buffer.write(chunk)
+    with _writing():
+        sys.stdout.buffer.flush()
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """Tell a full disk as what it is; that a reader has gone is told by no word."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as err:
+        _let_nothing_be_flushed()
+        message = f"cannot be written: {err.strerror}"
+        raise MachineError(message, place="standard output") from err
 
 
 _COMMANDS: dict[str, Callable[[Parsed], int]] = {
-    "run": _run,
     "doctor": _doctor,
     "ls": _ls,
     "show": _show,
     "why": _why,
     "events": _events,
     "verify": _verify,
+    "diff": _diff,
     "prove": _prove,
     "key": _key,
     "commit": _commit,

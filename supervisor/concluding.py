@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from policies.canonical import policy_digest
 from policies.globs import compile_globs
@@ -16,11 +17,14 @@ from policies.types import Commit, FilesMode
 from probes.kernel.decode import decode_slab
 from supervisor import clock
 from supervisor.errors import SuperviseError
-from supervisor.events import Event, Origin, StageCommitted, TrialSealed
+from supervisor.events import LEFT_MAX, Event, Origin, StageCommitted, TrialCounted, TrialSealed
 from supervisor.evidence.collect import collect
 from supervisor.evidence.facts import Facts
+from supervisor.evidence.naming import listed, show
 from supervisor.evidence.timeline import with_commit
 from supervisor.launch.durable import write_whole
+from supervisor.launch.journal import Left
+from supervisor.launch.plan import CHANGED, REFUSED
 from supervisor.launch.stage import Stage
 from supervisor.log import envelope
 from supervisor.log.envelope import sign_envelope
@@ -29,7 +33,7 @@ from supervisor.report.attestation import make_statement
 from supervisor.request import Outcome, Phase
 from supervisor.trial import Trial
 from supervisor.verdict.argue import argue
-from supervisor.verdict.completion import Completion, LogFigures, to_json
+from supervisor.verdict.completion import Completion, LogFigures, json_parts
 from supervisor.verdict.judge import judge
 
 _NOTHING_STAGED = "none"
@@ -39,16 +43,15 @@ APPLIED = "applied"
 def conclude(trial: Trial, stage: Stage) -> Outcome:
     """Judge the trial, apply its stage, and seal its log."""
     trial.tell(Phase.JUDGING)
-    trial.consumer.stop()
+    counters = trial.consumer.stop()
     trial.syncer.stop()
+    trial.record(TrialCounted, egress_packets=counters.egress_packets, egress_bytes=counters.egress_bytes)
     trial.room.persist(trial.signer.stop)
     facts = _collect(trial, stage)
     facts = _commit(trial, stage, facts)
     completion = _argue(trial, facts)
-    raw = to_json(completion)
-    trial.room.persist(lambda: write_whole(trial.prepared.run.completion, raw))
-    missed = _seal(trial, completion, raw, stage)
-    if facts.timeline.commit_state == APPLIED:
+    missed = _seal(trial, completion, _write(trial, completion), stage)
+    if completion.stage is not None and completion.stage.state == APPLIED:
         stage.discard()  # what was applied is on the host, and its digest is in the seal
     return Outcome(
         run=trial.prepared.run.id, directory=trial.prepared.run.path, completion=completion, unwitnessed=missed
@@ -76,23 +79,61 @@ def _commit(trial: Trial, stage: Stage, facts: Facts) -> Facts:
     if files.mode is FilesMode.DIRECT:
         return facts
     if files.commit is Commit.NEVER or (files.commit is Commit.FINAL and not _is_final(trial, facts)):
-        state, entries, error = "kept", 0, None
+        applied = Applied(state="kept")
     else:
-        state, entries, error = apply_stage(stage, files.write)
-    return with_commit(facts, trial.record(StageCommitted, state=state, entries=entries, error=error))
+        applied = apply_stage(stage, files.write)
+    return with_commit(
+        facts,
+        trial.record(
+            StageCommitted,
+            state=applied.state,
+            entries=applied.entries,
+            error=applied.error,
+            left_out=applied.left_out[:LEFT_MAX],
+            conflicts=applied.conflicts[:LEFT_MAX],
+        ),
+    )
 
 
-def apply_stage(stage: Stage, write: tuple[str, ...] | None) -> tuple[str, int, str | None]:
-    """Commit a stage; gives state, entries and what went wrong. Only what may be written is applied."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What became of a stage: the fields of `StageCommitted`."""
+
+    state: str
+    entries: int = 0
+    error: str | None = None
+    left_out: tuple[bytes, ...] = ()
+    conflicts: tuple[bytes, ...] = ()
+
+
+def apply_stage(stage: Stage, write: tuple[str, ...] | None) -> Applied:
+    """Commit a stage. Only what may be written is applied; anything else that is left has failed."""
     globs = None if write is None else compile_globs(write, workspace=stage.workspace)
     try:
         result = stage.commit(lambda path: globs is None or globs.match(path))
     except (SuperviseError, OSError) as err:
-        return "failed", 0, str(err)
-    if result.conflicts:
-        paths = ", ".join(os.fsdecode(left.path) for left in result.conflicts[:5])
-        return "failed", result.entries, f"changed on the host meanwhile: {paths}"
-    return APPLIED, result.entries, None
+        return Applied(state="failed", error=str(err))
+    left_out = tuple(left.path for left in result.left if left.why == REFUSED)
+    against = tuple(left for left in result.left if left.why != REFUSED)
+    if not against:
+        return Applied(state=APPLIED, entries=result.changes, left_out=left_out)
+    return Applied(
+        state="failed",
+        entries=result.changes,
+        error=_against(against),
+        left_out=left_out,
+        conflicts=tuple(left.path for left in against),
+    )
+
+
+def _against(left: tuple[Left, ...]) -> str:
+    """Say what the host stood against, by what it did."""
+    whys = dict.fromkeys(entry.why for entry in left)
+    return "; ".join(
+        f"{'changed on the host meanwhile' if why == CHANGED else why}: "
+        f"{listed([show(entry.path) for entry in left if entry.why == why])}"
+        for why in whys
+    )
 
 
 def _is_final(trial: Trial, facts: Facts) -> bool:
@@ -122,10 +163,27 @@ def _argue(trial: Trial, facts: Facts) -> Completion:
     )
 
 
-def _seal(trial: Trial, completion: Completion, raw: bytes, stage: Stage) -> tuple[tuple[str, str], ...]:
+def _write(trial: Trial, completion: Completion) -> str:
+    """Write completion.json part by part; gives its digest."""
+
+    def write() -> str:
+        digest = hashlib.sha256()
+
+        def parts() -> Iterator[bytes]:
+            for part in json_parts(completion):
+                digest.update(part)
+                yield part
+
+        write_whole(trial.prepared.run.completion, parts())
+        return f"sha256:{digest.hexdigest()}"
+
+    return trial.room.persist(write)
+
+
+def _seal(trial: Trial, completion: Completion, bound: str, stage: Stage) -> tuple[tuple[str, str], ...]:
     """Bind everything and seal the log; gives the second places that missed the last checkpoint."""
     prepared = trial.prepared
-    attestation = sign_envelope(make_statement(completion, raw), prepared.key)
+    attestation = sign_envelope(make_statement(completion, prepared.run.completion.read_bytes()), prepared.key)
     trial.room.persist(lambda: write_whole(prepared.run.path / envelope.NAME, attestation))
     staged = trial.prepared.request.policy.files.mode is FilesMode.STAGED
     digest = stage.digest() if staged else _NOTHING_STAGED
@@ -136,7 +194,7 @@ def _seal(trial: Trial, completion: Completion, raw: bytes, stage: Stage) -> tup
             origin=Origin.SUPERVISOR,
             evidence_frames=completion.log.frames,
             evidence_root=completion.log.root,
-            completion=_digest(raw),
+            completion=bound,
             stage=digest,
             attestation=_digest(attestation),
             policy=completion.policy.digest,

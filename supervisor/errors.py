@@ -40,7 +40,13 @@ class UsageError(SuperviseError):
 
 
 class PolicyError(SuperviseError):
-    """The caller's: a policy that cannot be read or does not hold together. Exit code 125."""
+    """The caller's: a policy that cannot be read or does not hold together. Exit code 125.
+
+    Attributes:
+        others: further mistakes of the same policy, so that all of them can be told at once.
+    """
+
+    others: tuple[PolicyError, ...] = ()
 
 
 class MachineError(SuperviseError):

@@ -320,6 +320,10 @@ class EventsLost(Event, frozen=True, kw_only=True):
     last_ns: int
 
 
+LEFT_MAX = 1000
+"""How many paths that were not applied are named in one event."""
+
+
 class LogWaited(Event, frozen=True, kw_only=True):
     """There was no room for the log, and the trial was frozen until there was."""
 
@@ -354,7 +358,7 @@ class TrialReleased(Event, frozen=True, kw_only=True):
 class TrialEndpoint(Event, frozen=True, kw_only=True):
     """The evaluator stopped asking for actions: CMD ended, or a limit ended it.
 
-    ``reason`` is ``exit``, ``signal``, ``timeout``, ``budget`` or ``stopped``. ``alive`` are the processes of the trial
+    ``reason`` is ``exit`` or ``timeout``. ``alive`` are the processes of the trial
     that existed then (CMD's own among them when an observation limit leaves it running).
     """
 
@@ -404,6 +408,16 @@ class TrialEmptied(Event, frozen=True, kw_only=True):
     pids_left: int
 
 
+class TrialCounted(Event, frozen=True, kw_only=True):
+    """The witness's counters when the trial was over. They count beside the events, so that each can check the other.
+
+    ``egress_packets`` and ``egress_bytes`` left for other than loopback addresses: refused traffic never comes so far.
+    """
+
+    egress_packets: int
+    egress_bytes: int
+
+
 class LimitReached(Event, frozen=True, kw_only=True):
     """A limit of the trial's resources was met: ``effect`` is ``refused``, ``killed``, ``reclaimed`` or ``throttled``.
 
@@ -419,11 +433,19 @@ class LimitReached(Event, frozen=True, kw_only=True):
 
 
 class StageCommitted(Event, frozen=True, kw_only=True):
-    """Staged writes were applied to the host (or left: ``state`` is ``applied``, ``kept`` or ``failed``)."""
+    """Staged writes were applied to the host (or left: ``state`` is ``applied``, ``kept`` or ``failed``).
+
+    ``entries`` is how many paths show something else on the host since, as people count.
+
+    ``left_out`` are paths below the workspace that the policy does not let be written; ``conflicts`` are those that the
+    host stood against. Both are cut at `LEFT_MAX`.
+    """
 
     state: str
     entries: int
     error: str | None = None
+    left_out: tuple[bytes, ...] = ()
+    conflicts: tuple[bytes, ...] = ()
 
 
 class TrialSealed(Event, frozen=True, kw_only=True):
@@ -444,7 +466,7 @@ class TrialSealed(Event, frozen=True, kw_only=True):
 
 
 class NoteReceived(Event, frozen=True, kw_only=True):
-    """Something the trial said through ``$SUPERVISE_NOTIFY``. Never closes a route."""
+    """Something the trial said about itself. Never closes a route. No way to say anything exists in this version."""
 
     text: str
 

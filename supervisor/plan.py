@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from policies.canonical import policy_digest, policy_to_mapping, render_toml
+from policies.canonical import policy_digest, policy_to_mapping, render_whole
 from policies.credentials import filter_environ
 from supervisor.report.safe import safe, safe_command
 from supervisor.request import RunRequest
@@ -28,7 +28,7 @@ def plan_as_text(request: RunRequest) -> str:
         "policy": f"{safe(request.policy.name)}, {plan['policy']['digest']}",
     }
     head = "".join(f"{name:<12}{text}\n" for name, text in rows.items())
-    return f"{head}\n{render_toml(request.policy)}nothing was run"
+    return f"{head}\n{render_whole(request.policy)}nothing was run"
 
 
 def _plan(request: RunRequest) -> dict[str, Any]:

@@ -25,14 +25,15 @@ from supervisor.launch.cgroup import find_root
 from supervisor.launch.limits import Limit, Resource, plan_limits
 from supervisor.launch.owner import Owner
 from supervisor.launch.state import Home, RunDir, make_run_id
-from supervisor.launch.streams import Standard, find_standard
+from supervisor.launch.streams import Standard
 from supervisor.launch.terminal import Terminal, find_ttys
 from supervisor.launch.view import ViewSpec
 from supervisor.log.bound import claim_digest
 from supervisor.log.keys import ENVIRONMENT, KeyStore, SigningKey, parse_signing_key, read_signing_key
 from supervisor.log.room import find_wait_s
 from supervisor.manifest import Started, describe_run
-from supervisor.request import RunRequest
+from supervisor.request import RunRequest, check_request
+from supervisor.streams import is_open
 from supervisor.version import VERSION
 
 _TOKEN_BYTES = 4
@@ -75,9 +76,11 @@ def prepare(request: RunRequest) -> Prepared:
         UsageError: the workspace or the user does not exist.
         MachineError: the state directory cannot be used.
     """
+    check_request(request)
     home = request.home or Home.open(request.environ, uid=os.geteuid())
     room_wait_s = find_wait_s(request.environ) if request.room_wait_s is None else request.room_wait_s
-    workspace = _workspace(request)
+    named = _workspace(request)
+    workspace = named.resolve()
     user = find_user(request.user, request.environ)
     environ, dropped = filter_environ(_environ_of(user, request.environ), request.policy)
     key, key_file = _signing_key(request, home)
@@ -98,7 +101,7 @@ def prepare(request: RunRequest) -> Prepared:
     described = describe_run(request, started)
     manifest = run.write_manifest(described)
     canary = Canary(log=os.fsencode(run.log / "canary"), marker=b"/.supervise-canary-" + run.id.encode())
-    stdio = _stdio(to_stderr=request.json)
+    stdio = _stdio(request.closed, to_stderr=request.json)
     terminal = Terminal.find(stdio)
     rows, columns = terminal.size if terminal else (24, 80)
     cache = home.path / "cache"
@@ -107,7 +110,7 @@ def prepare(request: RunRequest) -> Prepared:
         argv=request.argv,
         environ=tuple((os.fsencode(name), os.fsencode(value)) for name, value in environ.items()),
         cwd=os.fsencode(_cwd(request, workspace)),
-        view=replace(_view(request, home, run, workspace, user, environ, key_file), memory_bytes=_memory(limits)),
+        view=replace(_view(request, home, run, named, user, environ, key_file), memory_bytes=_memory(limits)),
         log_canary=canary.log,
         marker_canary=canary.marker,
         uid=user.uid,
@@ -154,7 +157,7 @@ def _workspace(request: RunRequest) -> Path:
     asked = request.cwd / (request.policy.files.workspace or ".")
     if not asked.is_dir():
         raise UsageError("expected a directory", place=str(asked), hint="name another one with --workspace")
-    return asked.resolve()
+    return asked  # by the caller's name for it: the view keeps symlinks that lead to it
 
 
 def _cwd(request: RunRequest, workspace: Path) -> Path:
@@ -175,7 +178,7 @@ def _view(
     masks = masked_paths(
         environ.get("HOME"),
         _existing,
-        workspace=str(workspace),
+        workspace=str(workspace.resolve()),
         mask=request.policy.credentials.mask,
     )
     masks = (*masks, *([str(key_file)] if key_file else []))
@@ -200,8 +203,9 @@ def _existing(pattern: str) -> list[str]:
     return glob.glob(pattern, recursive=True, include_hidden=True)  # noqa: PTH207 - Path.glob takes no absolute one
 
 
-def _stdio(*, to_stderr: bool) -> Standard:
-    first, second, third = find_standard()
+def _stdio(closed: frozenset[int], *, to_stderr: bool) -> Standard:
+    """Our descriptors for CMD's 0, 1 and 2; one that we were started without stays closed."""
+    first, second, third = (fd if fd not in closed and is_open(fd) else None for fd in range(3))
     return first, third if to_stderr else second, third
 
 

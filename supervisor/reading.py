@@ -6,7 +6,7 @@ that does not verify is told with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,8 +24,9 @@ from supervisor.log.segments import list_segments
 from supervisor.log.verify import Verified, verify_log
 from supervisor.report import why
 from supervisor.report.events_json import to_line, to_lines
-from supervisor.report.lines import Line
+from supervisor.report.lines import Line, line
 from supervisor.report.listing import ListedRun, RunState
+from supervisor.report.safe import safe
 from supervisor.verdict.completion import Completion, from_json, to_json, without_seal
 
 _CHUNK_BYTES = 1 << 16
@@ -52,6 +53,7 @@ class Reading:
         completion: None when there is none. Of a run that was never sealed, the one with nothing resolved.
         problem: why the log does not vouch for it, or None when it does.
         unsealed: the run was never sealed.
+        exit_code: what ``verify`` exits with: 0 when the log vouches, 1 when it does not, 125 when it cannot be read.
     """
 
     run: str
@@ -59,6 +61,7 @@ class Reading:
     completion: Completion | None
     problem: str | None = None
     unsealed: bool = False
+    exit_code: int = 0
 
     def completion_bytes(self) -> bytes:
         """Give completion.json as it was written; of a run that was never sealed, with nothing resolved.
@@ -90,9 +93,10 @@ def read_run(run: RunDir) -> Reading:
     except LogUnsealedError as err:
         found = _completion_if_any(run)
         shown = None if found is None else without_seal(found)
-        return Reading(run=run.id, directory=run.path, completion=shown, problem=str(err), unsealed=True)
+        return Reading(run=run.id, directory=run.path, completion=shown, problem=str(err), unsealed=True, exit_code=1)
     except LogError as err:
-        return Reading(run=run.id, directory=run.path, completion=_completion_if_any(run), problem=str(err))
+        found = _completion_if_any(run)
+        return Reading(run=run.id, directory=run.path, completion=found, problem=str(err), exit_code=err.exit_code)
     return Reading(run=run.id, directory=run.path, completion=read_completion(run))
 
 
@@ -164,9 +168,68 @@ def explain(run: RunDir, reference: str) -> Iterator[Line]:
         LogError: the log is damaged before the last event asked for.
     """
     completion = read_completion(run) if run.completion.exists() else None
-    wanted = why.answer(completion, reference)
+    try:
+        wanted = why.answer(completion, reference)
+    except UsageError as err:
+        wanted = _not_concluded(run, reference, err)
+    events = _Counted(_events(run), wanted)
     yield from wanted.lines
-    yield from why.event_lines(_events(run), wanted, realtime_offset_ns=_realtime_offset_ns(run))
+    yield from why.event_lines(events, wanted, realtime_offset_ns=_realtime_offset_ns(run))
+    if not wanted.lines and not events.covered:
+        message = f"expected an event of the run, got {reference!r}"
+        raise UsageError(message, place="REF", hint=f"it has {events.all:,} events, numbered from 0")
+
+
+def _not_concluded(run: RunDir, reference: str, err: UsageError) -> why.Answer:
+    """Look for a path in the log itself: what was only read, or refused, is in no argument.
+
+    Raises:
+        UsageError: it is there in no event either.
+    """
+    wanted = reference.removeprefix("./").encode(errors="surrogateescape")
+    places = {wanted} if wanted.startswith(b"/") else {wanted, _workspace(run).rstrip(b"/") + b"/" + wanted}
+    numbers = frozenset(event.n for event in _events(run) if _paths(event) & places)
+    if not numbers:
+        raise err
+    said = f"{safe(reference)}: nothing was concluded about it: it was not changed; events that name it:"
+    return why.Answer(lines=(line(said),), numbers=numbers)
+
+
+def _paths(event: Event) -> set[bytes]:
+    named = (getattr(event, name, None) for name in ("path", "old_path", "new_path", "exe"))
+    return {path for path in named if isinstance(path, bytes)}
+
+
+def _workspace(run: RunDir) -> bytes:
+    return str(_manifest(run).get("workspace", "/")).encode(errors="surrogateescape")
+
+
+class _Counted:
+    """Passes events on and counts them: all, and those that an answer covers."""
+
+    def __init__(self, events: Iterable[Event], wanted: why.Answer) -> None:
+        self._events = events
+        self._wanted = wanted
+        self.all = 0
+        self.covered = 0
+
+    def __iter__(self) -> Iterator[Event]:
+        for event in self._events:
+            self.all += 1
+            self.covered += self._wanted.covers(event)
+            yield event
+
+
+def since_then(run: RunDir) -> Iterator[str]:
+    """Say what was done with the stage after the run was judged, and which verdict does not know of it."""
+    from supervisor.staged import read_afterwards  # noqa: PLC0415  (the machinery of commits, hardly ever needed)
+
+    done = read_afterwards(run) if (run.path / "afterwards.json").exists() else None
+    if done is not None and done.what == "committed":
+        yield f"since then, at {done.at}, its staged writes were applied: other runs can meet them, and"
+        yield "the verdict on separation is about the time before that"
+    elif done is not None:
+        yield f"since then, at {done.at}, its staged writes were discarded"
 
 
 def event_lines(run: RunDir, *, kind: str | None = None) -> Iterator[bytes]:
@@ -177,13 +240,15 @@ def event_lines(run: RunDir, *, kind: str | None = None) -> Iterator[bytes]:
         kind: a wire kind (``file.opened``), or its subject (``file``) for all of its kinds.
 
     Raises:
+        UsageError: there is no such kind.
         LogError: the log is damaged; every event before the damage was given.
     """
+    _check_kind(kind)
     kept = (event for event in _events(run) if kind is None or event.kind == kind or event.kind.startswith(f"{kind}."))
     chunk = bytearray()
     try:
-        for line in to_lines(kept, realtime_offset_ns=_realtime_offset_ns(run)):
-            chunk += line + b"\n"
+        for printed in to_lines(kept, realtime_offset_ns=_realtime_offset_ns(run)):
+            chunk += printed + b"\n"
             if len(chunk) >= _CHUNK_BYTES:
                 yield bytes(chunk)
                 chunk.clear()
@@ -191,6 +256,24 @@ def event_lines(run: RunDir, *, kind: str | None = None) -> Iterator[bytes]:
         yield bytes(chunk)
         raise
     yield bytes(chunk)
+
+
+def _check_kind(kind: str | None) -> None:
+    known = set(_kinds(Event))
+    known |= {name.partition(".")[0] for name in known}
+    if kind is not None and kind not in known:
+        import difflib  # noqa: PLC0415  (only an error needs it)
+
+        close = difflib.get_close_matches(kind, sorted(known), n=1)
+        message = f"expected a kind of events or a subject, got {kind!r}"
+        subjects = ", ".join(sorted(name for name in known if "." not in name))
+        hint = f"did you mean {close[0]}?" if close else f"subjects: {subjects}"
+        raise UsageError(message, place="--kind", hint=hint)
+
+
+def _kinds(top: type[Event]) -> Iterator[str]:
+    for kind in top.__subclasses__():
+        yield from _kinds(kind) if kind.__subclasses__() else (str(kind.__struct_config__.tag),)
 
 
 def _events(run: RunDir) -> Iterator[Event]:

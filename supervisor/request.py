@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from policies.types import Policy
+from supervisor.errors import UsageError
 from supervisor.report.live import Phase, Progress
 
 if TYPE_CHECKING:  # msgspec costs 30 ms, which the parsing of arguments does not need
     from supervisor.launch.state import Home
     from supervisor.verdict.completion import Completion
 
-__all__ = ["Outcome", "Phase", "Progress", "Requirement", "RunRequest", "ignore_notice", "ignore_progress"]
+__all__ = [
+    "Outcome",
+    "Phase",
+    "Progress",
+    "Requirement",
+    "RunRequest",
+    "check_places",
+    "check_request",
+    "check_workspace",
+    "ignore_notice",
+    "ignore_progress",
+]
 
 
 class Requirement(StrEnum):
@@ -53,6 +65,7 @@ class RunRequest:
         signing_key: key file that signs the log, or None for ``SUPERVISE_SIGNING_KEY`` or the home's own key.
         home: where runs are kept, or None to find it in ``environ``.
         on_progress: called in the supervisor's main thread; it must not block.
+        closed: which of 0, 1 and 2 are closed for CMD, whatever holds these numbers in our process.
         on_notice: gets lines that the operator must see at once, such as that the disk is full; from any thread.
         room_wait_s: how long a trial stands still for want of room for its log before it is ended, or None to find it
             in ``environ`` (see `supervisor.log.room`).
@@ -71,8 +84,54 @@ class RunRequest:
     signing_key: Path | None = None
     home: Home | None = None
     on_progress: Callable[[Progress], None] = ignore_progress
+    closed: frozenset[int] = frozenset()
     on_notice: Callable[[Sequence[str]], None] = ignore_notice
     room_wait_s: float | None = None
+
+    def with_closed(self, closed: frozenset[int]) -> RunRequest:
+        """Give the same request for a caller who has closed some of the standard streams."""
+        return replace(self, closed=closed)
+
+
+def check_request(request: RunRequest) -> None:
+    """Refuse what the kernel would cut short: a word ends at its first NUL, so another command would run.
+
+    Raises:
+        UsageError: a word, a name or value of the environment, or the working directory holds NUL.
+    """
+    for place, texts in (
+        ("command", request.argv),
+        ("cwd", (str(request.cwd).encode("utf-8", "surrogateescape"),)),
+        ("environment", (part.encode("utf-8", "surrogateescape") for pair in request.environ.items() for part in pair)),
+    ):
+        if any(b"\0" in text for text in texts):
+            message = "expected no NUL byte, got one"
+            raise UsageError(message, place=place)
+
+
+def check_places(policy: Policy, *, place: str) -> None:
+    """Refuse second places that no checkpoint could ever reach.
+
+    Raises:
+        UsageError: with the place.
+    """
+    if policy.log.checkpoint_to:
+        from supervisor.log.places import check_place  # noqa: PLC0415  (hardly any run has one)
+
+        for named in policy.log.checkpoint_to:
+            check_place(named, option=place)
+
+
+def check_workspace(policy: Policy, cwd: Path, *, place: str) -> None:
+    """Refuse a workspace that is named and is no directory.
+
+    Raises:
+        UsageError: with the place.
+    """
+    workspace = policy.files.workspace
+    if workspace is not None and not (cwd / workspace).is_dir():
+        message = f"expected a directory, got {workspace!r}"
+        raise UsageError(message, place=place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

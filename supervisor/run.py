@@ -12,7 +12,6 @@ from policies.types import FilesMode
 from probes.doctor_preflight import require_machine
 from supervisor.following import follow
 from supervisor.launch.stage import Stage
-from supervisor.launch.streams import hold_closed
 from supervisor.log.room import fullness_told
 from supervisor.preparing import prepare
 from supervisor.request import Outcome, RunRequest
@@ -28,7 +27,6 @@ def run(request: RunRequest) -> Outcome:
         LaunchError: the box could not be built, or failed its test; CMD was not started.
         LogError: the log could not be written to its end; the run is left unsealed. `LogFullError` for want of room.
     """
-    hold_closed()
     require_machine()
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())

@@ -1,46 +1,126 @@
-"""What is done with a run's stage after it ended: ``supervise commit`` and ``supervise discard``.
+"""What is done with a run's stage after it ended: ``supervise commit``, ``supervise discard`` and ``supervise diff``.
 
-A commit that was interrupted is finished; one that was made or refused before is said so. The log of a sealed run stays
-as it is: what became of its stage afterwards is in ``stage/`` beside it.
+A commit that was interrupted is finished; one that was made before is said so, and nothing is done again. The log of a
+sealed run stays as it is: what became of its stage afterwards is in ``afterwards.json`` beside it.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 
+from policies.globs import compile_globs
 from policies.types import FilesMode
+from supervisor import clock
 from supervisor.concluding import APPLIED, apply_stage
+from supervisor.differing import FileDiff, diff_stage
 from supervisor.errors import UsageError
+from supervisor.launch.durable import write_whole
 from supervisor.launch.stage import Stage
 from supervisor.launch.state import RunDir
 from supervisor.manifest import Manifest, read_manifest
+from supervisor.report.live import count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Afterwards:
+    """What was done with a stage after its run: ``committed`` or ``discarded``, and when (RFC 3339)."""
+
+    what: str
+    at: str
 
 
 def commit_staged(run: RunDir) -> str:
     """Apply what a run staged, or finish a commit that was interrupted; gives a sentence for the user.
 
     Raises:
-        UsageError: nothing is staged, or it could not be applied.
+        UsageError: nothing is staged, or some of it could not be applied.
     """
     manifest = _manifest(run)
+    where = manifest.workspace.decode(errors="replace")
     with Stage(run, manifest.workspace) as stage:
-        state, entries, error = apply_stage(stage, manifest.policy.files.write)
-    if state != APPLIED:
-        raise UsageError(f"the stage was not applied: {error}", place=run.id)
-    return f"{run.id}: {entries} entries applied to {manifest.workspace.decode(errors='replace')}"
+        before = stage.committed
+        if before and not stage.upper.is_dir():
+            return f"{run.id}: {_already(run)}: nothing is left to do"
+        _require_stage(run, stage)
+        applied = apply_stage(stage, manifest.policy.files.write)
+        if stage.committed and applied.entries and not before:
+            _record(run, "committed")
+    changes = count(applied.entries, "change")
+    if applied.state != APPLIED:
+        done = f"{changes} applied{' before' if before else ''}, the rest not"
+        raise UsageError(f"{done}: {applied.error}", place=run.id, hint=_by_hand(run))
+    if before:
+        return f"{run.id}: {_already(run)}: nothing is left to do"
+    left = f", {count(len(applied.left_out), 'path')} not allowed and left out" if applied.left_out else ""
+    return f"{run.id}: {changes} applied to {where}{left}"
 
 
 def discard_staged(run: RunDir) -> str:
     """Forget what a run staged; gives a sentence for the user.
 
     Raises:
-        UsageError: nothing is staged.
+        UsageError: nothing is staged, or a commit was interrupted.
     """
     manifest = _manifest(run)
     with Stage(run, manifest.workspace) as stage:
+        _require_stage(run, stage)
+        committed = stage.committed
         stage.discard()
+    if committed:
+        return f"{run.id}: {_already(run)}; what was kept of the stage is removed"
     shutil.rmtree(run.stage, ignore_errors=True)
+    _record(run, "discarded")
     return f"{run.id}: the stage is discarded"
+
+
+def diff_staged(run: RunDir) -> Iterator[FileDiff]:
+    """Compare what a run staged with the workspace as it is now, path by path.
+
+    Raises:
+        UsageError: nothing is staged.
+    """
+    manifest = _manifest(run)
+    write = manifest.policy.files.write
+    globs = None if write is None else compile_globs(write, workspace=manifest.workspace)
+    with Stage(run, manifest.workspace) as stage:
+        _require_stage(run, stage)
+        yield from diff_stage(stage, lambda path: globs is None or globs.match(path))
+
+
+def read_afterwards(run: RunDir) -> Afterwards | None:
+    """Tell what was done with the stage after the run; None when nothing was."""
+    try:
+        return Afterwards(**json.loads((run.path / "afterwards.json").read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _record(run: RunDir, what: str) -> None:
+    made = Afterwards(what=what, at=clock.now_rfc3339())
+    write_whole(run.path / "afterwards.json", json.dumps(asdict(made)).encode() + b"\n")
+
+
+def _already(run: RunDir) -> str:
+    done = read_afterwards(run)
+    return f"its writes were applied before, at {done.at}" if done else "its writes were applied when the run ended"
+
+
+def _by_hand(run: RunDir) -> str:
+    return f"supervise diff {run.id} shows what differs; the files are in {run.stage / 'upper'}"
+
+
+def _require_stage(run: RunDir, stage: Stage) -> None:
+    if stage.upper.is_dir():
+        return
+    done = read_afterwards(run)
+    if done is not None and done.what == "discarded":
+        message = f"nothing is staged: it was discarded at {done.at}"
+    else:
+        message = f"nothing is staged: {_already(run)}" if stage.committed else "nothing is staged"
+    raise UsageError(message, place=run.id)
 
 
 def _manifest(run: RunDir) -> Manifest:
@@ -51,6 +131,4 @@ def _manifest(run: RunDir) -> Manifest:
     manifest = read_manifest(run.read_manifest(), place=str(run.manifest))
     if manifest.policy.files.mode is FilesMode.DIRECT:
         raise UsageError("nothing is staged: the run wrote in place", place=run.id)
-    if not (run.stage / "upper").is_dir():
-        raise UsageError("nothing is staged (any more)", place=run.id)
     return manifest

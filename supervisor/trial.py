@@ -38,6 +38,7 @@ from supervisor.events import (
 from supervisor.launch.box import Box, hold
 from supervisor.launch.brake import Brake
 from supervisor.launch.cgroup import Cgroup, find_root
+from supervisor.launch.durable import write_whole
 from supervisor.launch.guardian import Guardian
 from supervisor.launch.leftovers import clean_cgroup, clean_run, sweep
 from supervisor.launch.limits import LimitedCgroup, prefer_trial_as_victim
@@ -280,7 +281,7 @@ def _write_layers(outside: Path, box: Box) -> None:
         for path, upper in box.view.layers
         if Path(os.fsdecode(upper)).is_relative_to(outside)
     }
-    (outside / "map.json").write_text(json.dumps(layers), encoding="utf-8")
+    write_whole(outside / "map.json", json.dumps(layers).encode(), durable=False)
 
 
 def wait_until_empty(trial: Trial) -> int:

@@ -90,5 +90,5 @@ def completion(**changes: Any) -> Completion:
     """Make a completion argument: the good one with whole top-level parts, or keys in them, replaced."""
     made = json.loads(json.dumps(GOOD))
     for name, change in changes.items():
-        made[name] = made[name] | change if isinstance(change, dict) and isinstance(made[name], dict) else change
+        made[name] = made[name] | change if isinstance(change, dict) and isinstance(made.get(name), dict) else change
     return from_json(json.dumps(made).encode())

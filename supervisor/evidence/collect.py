@@ -11,22 +11,31 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from policies.types import Policy
-from supervisor.events import Event, EventsLost, MembershipLeft, ProcessKey
+from supervisor.events import (
+    Event,
+    EventsLost,
+    MembershipLeft,
+    ProcessKey,
+    ProcessReached,
+    TrialCounted,
+)
 from supervisor.evidence.contacts import ContactFold
-from supervisor.evidence.coverage import cover, find_gaps
-from supervisor.evidence.facts import Facts, FileHistory, Gap, Loss, Observed, Process, Timeline
+from supervisor.evidence.coverage import Noted, cover, find_gaps
+from supervisor.evidence.facts import Facts, FileHistory, Gap, Loss, Observed, Outcome, Process, Timeline
 from supervisor.evidence.files import FileFold
 from supervisor.evidence.flows import FlowFold
 from supervisor.evidence.histories import Draft, Historian
 from supervisor.evidence.limits import LimitFold
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast, ProcessFold
+from supervisor.evidence.reached import Reached
 from supervisor.evidence.reconcile import (
     BATCH,
     Explained,
     Found,
     check_changed,
     check_history,
+    doubt_gap,
     overflow_gap,
     without_symlinks,
 )
@@ -80,22 +89,24 @@ def _collect(
 ) -> Facts:
     folds = _Folds()
     count = folds.read(events)
-    held, released_ns = folds.timeline.held(), folds.timeline.released_ns()
-    cast = folds.processes.cast(held, released_ns)
+    held, released_ns, losses = folds.timeline.held(), folds.timeline.released_ns(), folds.losses()
+    cast = folds.processes.cast(held, released_ns, execs_lost=any(loss.hook == "exec" for loss in losses))
     line = folds.timeline.finish(folds.processes.exited_ns(cast.main))
     seen = {key for key in folds.files.processes if key is not None}
-    processes = folds.processes.finish(cast, line.endpoint_ns, seen)
-    contacts, losses = folds.contacts.contacts(cast), folds.losses()
-    files, file_gaps = _collect_files(folds.files, cast, Places(policy, workspace), line, processes, observe, changed)
+    processes = folds.processes.finish(cast, line.endpoint_ns, seen, _listed(line))
+    contacts, noted = folds.contacts.contacts(cast), folds.noted(cast)
+    places = Places(policy, workspace)
+    files, file_gaps = _collect_files(
+        folds.files, cast, places, (line, processes, folds.reached(processes)), observe, changed
+    )
     gaps = find_gaps(
         line=line,
         processes=processes,
         cast=cast,
         losses=losses,
-        departures=folds.departures(),
+        noted=noted,
         contacts=contacts,
         policy=policy,
-        datagram_sockets=folds.contacts.datagram_sockets(cast),
     )
     return Facts(
         main=cast.main,
@@ -109,8 +120,26 @@ def _collect(
         lost=sum(loss.count for loss in losses),
         losses=losses,
         refusals=folds.contacts.refusals(cast),
+        outcome=_look_at_outcome(places, policy, observe),
+        executed=cast.executed,
+        exec_error=folds.processes.exec_error(cast),
         limits=folds.limits.finish(processes, line),
     )
+
+
+def _listed(line: Timeline) -> tuple[ProcessKey, ...]:
+    """Give the processes that the cgroup itself named at the boundaries: an account beside that of fork events."""
+    return (*line.alive_at_endpoint, *line.alive_at_settled, *line.killed)
+
+
+def _look_at_outcome(places: Places, policy: Policy, observe: Observe) -> Outcome | None:
+    """Look at the path that the claim names, if it names one, whether or not anything happened to it."""
+    path = places.outcome(policy.claim)
+    if path is None:
+        return None
+    place = places.locate(path)
+    observed = observe([path]).get(path) if place.observable else None
+    return Outcome(path=place.shown, observed=observed)
 
 
 class _Folds:
@@ -121,12 +150,16 @@ class _Folds:
         self.flows, self.contacts, self.limits = FlowFold(), ContactFold(), LimitFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
+        self._reached: list[Event] = []
+        self._counted: list[Event] = []
 
     def read(self, events: Iterable[Event]) -> int:
         """Give every event to the fold that wants it; count them all."""
         handlers: dict[type[Event], Callable[[Event], object]] = {
             EventsLost: self._lost.append,
             MembershipLeft: self._left.append,
+            ProcessReached: self._reached.append,
+            TrialCounted: self._counted.append,
         }
         for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits):
             handlers.update(fold.handlers())
@@ -147,44 +180,66 @@ class _Folds:
             if isinstance(e, EventsLost)
         )
 
-    def departures(self) -> tuple[MembershipLeft, ...]:
-        """Give the moves out of the trial."""
-        return tuple(e for e in sorted(self._left, key=lambda event: event.n) if isinstance(e, MembershipLeft))
+    def reached(self, processes: tuple[Process, ...]) -> Reached:
+        """Give since when the memory of each process proves nothing."""
+        return Reached((e for e in self._reached if isinstance(e, ProcessReached)), processes)
+
+    def noted(self, cast: Cast) -> Noted:
+        """Give what bears on the worth of all the other events."""
+        left = [e for e in self._left if isinstance(e, MembershipLeft) and not cast.ignores(e.process, e.time_ns)]
+        return Noted(
+            departures=tuple(sorted(left, key=lambda event: event.n)),
+            counted=next((e for e in self._counted if isinstance(e, TrialCounted)), None),
+            cut=self.files.cut_events(cast),
+            datagram_sockets=self.contacts.datagram_sockets(cast),
+        )
 
 
 def _collect_files(
     fold: FileFold,
     cast: Cast,
     places: Places,
-    line: Timeline,
-    processes: tuple[Process, ...],
+    trial: tuple[Timeline, tuple[Process, ...], Reached],
     observe: Observe,
     changed: Callable[[], Iterable[bytes]],
 ) -> tuple[tuple[FileHistory, ...], tuple[Gap, ...]]:
     """Write every history and check it against the disk, a batch at a time; then what changed without a history."""
+    line, processes, reached = trial
     tree = Tree(fold, cast)
-    historian = Historian(fold, tree, line, _Lives(processes, line).last_exit_ns)
+    fold.forget_index()
+    historian = Historian(
+        fold,
+        tree,
+        line,
+        _Lives(processes, line).last_exit_ns,
+        shown=lambda path: places.locate(path).shown,
+        reached=reached,
+    )
     explained = Explained(tree.boxed_paths())
     histories: list[FileHistory] = []
     found: list[Found] = []
+    doubted: list[tuple[bytes, tuple[int, ...]]] = []
     for path, draft in _write_histories(fold, tree, places, historian, observe):
         histories.append(draft.history)
         explained.add(path, draft)
         gap = check_history(draft)
         found += [(path, gap)] if gap else []
+        if draft.unconfirmed and places.restricts(draft.history):
+            doubted.append((draft.history.path, draft.history.events))
     found += check_changed(changed(), explained, tree, places, observe)
-    gaps = (*without_symlinks(found, explained, places, observe), *overflow_gap(tree))
+    gaps = (*without_symlinks(found, explained, places, observe), *doubt_gap(doubted), *overflow_gap(tree))
     return tuple(histories), gaps
 
 
 def _write_histories(
     fold: FileFold, tree: Tree, places: Places, historian: Historian, observe: Observe
 ) -> Iterator[tuple[bytes, Draft]]:
-    known = sorted(tree.by_path, key=fold.paths.__getitem__)
-    ids = [path for path in known if path in tree.present or not fold.nameless(path)]
+    known = sorted(tree.known(), key=fold.paths.__getitem__)
+    ids = [path for path in known if not fold.nameless(path) or tree.present(path) is not None]
     for start in range(0, len(ids), BATCH):
         batch = [(path, fold.paths[path], places.locate(fold.paths[path])) for path in ids[start : start + BATCH]]
-        origins = {path: fold.paths[tree.origin[path]] for path, _, _ in batch if tree.origin.get(path, -1) >= 0}
+        came_from = ((path, tree.origin(path)) for path, _, _ in batch)
+        origins = {path: fold.paths[origin] for path, origin in came_from if origin is not None and origin >= 0}
         seen = {name for _, name, place in batch if place.observable}
         states = observe(sorted(seen.union(origins.values()))) if seen or origins else {}
         for path, name, place in batch:
@@ -192,7 +247,6 @@ def _write_histories(
             draft = historian.write(path, place, observed, states.get(origins.get(path, b"")))
             if draft is not None:
                 yield name, draft
-            del tree.by_path[path]
 
 
 class _Lives:

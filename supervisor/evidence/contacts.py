@@ -28,6 +28,9 @@ _NAMED = 1000
 """How many are kept: the box itself makes none, so that one of the trial's is among them."""
 
 _ContactKey = tuple[ProcessKey | None, str, bool, int | None]
+_UNDER_WAY = frozenset({errno.EINPROGRESS, errno.EALREADY, errno.EINTR, errno.EISCONN})
+"""Errors of a connect that do not say that nobody was reached."""
+
 _RefusalKey = tuple[ProcessKey | None, str, int]
 
 
@@ -52,7 +55,8 @@ class ContactFold:
     def _connection(self, event: Event) -> None:
         if isinstance(event, ConnectionAttempted) and event.outside:
             what = f"{event.transport} socket {_where(event.path, event.ip, event.port)}"
-            self._add((event.process, what, False, event.error), event)
+            error = None if event.error in _UNDER_WAY else event.error
+            self._add((event.process, what, False, error), event)
 
     def _descriptor(self, event: Event) -> None:
         if isinstance(event, DescriptorPassed) and event.outside:

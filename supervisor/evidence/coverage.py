@@ -10,10 +10,12 @@ The laws:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from policies.types import FilesMode, Policy
-from supervisor.events import MembershipLeft
+from supervisor.events import MembershipLeft, TrialCounted
 from supervisor.evidence.facts import Coverage, Gap, Loss, OutsideContact, Process, Route, Timeline
+from supervisor.evidence.naming import Names
 from supervisor.evidence.processes import NOBODY, Cast
 
 ALL = frozenset({"finality", "separation", "scope"})
@@ -40,26 +42,77 @@ _UNWITNESSED = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noted:
+    """What bears on the worth of all other events.
+
+    Attributes:
+        departures: moves out of the trial.
+        counted: the counters of the witness, None when nobody read them.
+        cut: events of changes whose path was not whole.
+        datagram_sockets: events in which datagram sockets of the unix family were made.
+    """
+
+    departures: tuple[MembershipLeft, ...] = ()
+    counted: TrialCounted | None = None
+    cut: tuple[int, ...] = ()
+    datagram_sockets: tuple[int, ...] = ()
+
+
 def find_gaps(
     *,
     line: Timeline,
     processes: tuple[Process, ...],
     cast: Cast,
     losses: tuple[Loss, ...],
-    departures: tuple[MembershipLeft, ...],
+    noted: Noted,
     contacts: tuple[OutsideContact, ...],
     policy: Policy,
-    datagram_sockets: tuple[int, ...] = (),
 ) -> tuple[Gap, ...]:
     """Find what is missing on every route but the final state of files (see `reconcile`)."""
+    names = Names(processes)
     return (
+        *_boundaries(line),
         *_canary_gaps(line),
         *_lost(losses, contacts),
-        *_left(departures, cast),
-        *_lineage(processes, line, cast),
+        *_left(noted.departures, names),
+        *_lineage(processes, line, cast, names),
+        *_cut(noted.cut),
+        *_counted(noted.counted, line),
         *_direct(policy, line),
-        *_datagrams(policy, datagram_sockets),
+        *_datagrams(policy, noted.datagram_sockets),
     )
+
+
+def _boundaries(line: Timeline) -> Iterator[Gap]:
+    """Without a release nothing of the log is the trial's; without an empty cgroup the trial goes on unwatched."""
+    if line.released_ns is None:
+        text = "the trial was never released: nothing shows what was CMD's doing"
+        yield Gap(route=Route.PROCESS, rule="never-released", text=text, events=(), costs=ALL)
+    if line.emptied_ns is None:
+        text = "nobody saw the trial empty: what it did after the log was closed was not witnessed"
+        events = _events(line, "trial.emptied")
+        yield Gap(route=Route.PROCESS, rule="not-emptied", text=text, events=events, costs=frozenset({"scope"}))
+
+
+def _cut(events: tuple[int, ...]) -> Iterator[Gap]:
+    """A change whose path was not whole may have been of anything, the outcome too."""
+    if events:
+        text = f"{len(events)} changes were told with a path that is not whole: what they changed is not known"
+        yield Gap(route=Route.FILE, rule="path-not-whole", text=text, events=events, costs=ALL)
+
+
+def _counted(counted: TrialCounted | None, line: Timeline) -> Iterator[Gap]:
+    """An independent counter of what left must agree with the events, which tell of refused traffic only."""
+    if counted is None and line.released_ns is not None:
+        text = "the witness's own counters are missing: nothing shows that no packet left beside the events"
+        yield Gap(route=Route.NETWORK, rule="missing-counters", text=text, events=(), costs=_OTHERS)
+    if counted is not None and counted.egress_packets:
+        text = (
+            f"{counted.egress_packets} packets ({counted.egress_bytes} bytes) left for addresses outside, and no event"
+            " tells of them"
+        )
+        yield Gap(route=Route.NETWORK, rule="unexplained-egress", text=text, events=(counted.n,), costs=ALL)
 
 
 def _canary_gaps(line: Timeline) -> Iterator[Gap]:
@@ -86,31 +139,33 @@ def _reaches_outcome(loss: Loss, contacts: Iterable[OutsideContact]) -> bool:
     That is somebody who left, at a hook that tells of it or that we do not know; or a descriptor that was passed, which
     needs a contact outside first.
     """
-    return loss.hook not in _KEEPS_MEMBERS or any(c.error is None and c.first_ns <= loss.last_ns for c in contacts)
+    return loss.hook not in _KEEPS_MEMBERS or any(
+        c.error is None and (not loss.timed or c.first_ns <= loss.last_ns) for c in contacts
+    )
 
 
 def _route(hook: str) -> Route:
     return {"syscall": Route.FILE, "socket": Route.NETWORK}.get(hook, Route.PROCESS)
 
 
-def _left(departures: tuple[MembershipLeft, ...], cast: Cast) -> Iterator[Gap]:
+def _left(departures: tuple[MembershipLeft, ...], names: Names) -> Iterator[Gap]:
     for event in departures:
-        if not cast.ignores(event.process, event.time_ns):
-            text = f"process {event.process} was moved out of the trial: what it did from then on was not witnessed"
-            yield Gap(route=Route.PROCESS, rule="left-membership", text=text, events=(event.n,), costs=ALL)
+        who = names.find(event.process)
+        text = f"{who} was moved out of the trial: what it did from then on was not witnessed"
+        yield Gap(route=Route.PROCESS, rule="left-membership", text=text, events=(event.n,), costs=ALL)
 
 
-def _lineage(processes: tuple[Process, ...], line: Timeline, cast: Cast) -> Iterator[Gap]:
+def _lineage(processes: tuple[Process, ...], line: Timeline, cast: Cast, names: Names) -> Iterator[Gap]:
     if cast.main == NOBODY:
         text = "no process of CMD was ever held"
         yield Gap(route=Route.PROCESS, rule="missing-main", text=text, events=(), costs=ALL)
     for process in processes:
         if process.exited_ns is None and line.emptied_ns is not None:
-            text = f"no exit of process {process.pid} was seen, and the trial is empty"
+            text = f"no exit of {names.of(process)} was seen, and the trial is empty"
             costs = ALL if process.key == cast.main else _OTHERS
             yield Gap(route=Route.PROCESS, rule="missing-exit", text=text, events=process.events, costs=costs)
         if process.parent is None and process.key != cast.main:
-            text = f"nobody was seen making process {process.pid}"
+            text = f"nobody was seen making {names.of(process)}"
             yield Gap(route=Route.PROCESS, rule="missing-start", text=text, events=process.events, costs=_OTHERS)
 
 

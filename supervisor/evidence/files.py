@@ -33,6 +33,7 @@ from supervisor.events import (
     ProcessKey,
 )
 from supervisor.evidence.places import UNREACHABLE
+from supervisor.evidence.processes import Cast
 
 _O_TMPFILE = 0o20000000
 _POSITIVE = (1 << 63) - 1
@@ -61,6 +62,8 @@ VERIFIED = 1
 """Mark of a row: its path is the kernel's own, or could not have been changed."""
 DIRECTORY = 2
 """Mark of a row: a directory was made."""
+BY_NAME = 4
+"""Mark of a row: its path is the argument of a call, read from memory, not the kernel's own of an open file."""
 
 
 def code_set(*codes: Code) -> int:
@@ -68,21 +71,56 @@ def code_set(*codes: Code) -> int:
     return sum(1 << code for code in codes)
 
 
+Row = tuple[int, int, int, int, int, int, int, int, int]
+"""One row before it is in the columns: path, process, other, at, number, file, code, mark, error."""
+
+_WAITING = 8192
+
+
 class Rows:
-    """The table: a row's number is its place, ``at`` is when it (last) happened, ``file`` digests device and inode."""
+    """The table: a row's number is its place, ``at`` is when it (last) happened, ``file`` digests device and inode.
+
+    New rows wait in a list and are put into the columns many at a time, which costs a third of putting in each. Whoever
+    reads the columns calls `settle` first.
+    """
 
     def __init__(self) -> None:
         """Begin with no row."""
         self.path, self.process, self.other = array("i"), array("i"), array("i")
         self.at, self.number, self.file = array("q"), array("q"), array("q")
         self.code, self.mark, self.error = array("b"), array("b"), array("h")
+        self._waiting: list[Row] = []
 
     def __len__(self) -> int:
-        """Count the rows."""
+        """Count the rows that are in the columns."""
         return len(self.path)
+
+    def add(self, row: Row) -> None:
+        """Take one more row."""
+        self._waiting.append(row)
+        if len(self._waiting) >= _WAITING:
+            self.settle()
+
+    def settle(self) -> None:
+        """Put what waits into the columns."""
+        columns = (
+            self.path,
+            self.process,
+            self.other,
+            self.at,
+            self.number,
+            self.file,
+            self.code,
+            self.mark,
+            self.error,
+        )
+        for column, values in zip(columns, zip(*self._waiting, strict=True), strict=False):
+            column.extend(values)
+        self._waiting.clear()
 
     def in_order(self) -> list[int]:
         """Give the rows by time, then number. The log is nearly in order, which makes these two sorts cheap."""
+        self.settle()
         rows = sorted(range(len(self)), key=self.number.__getitem__)
         rows.sort(key=self.at.__getitem__)
         return rows
@@ -94,11 +132,13 @@ class FileFold:
     def __init__(self) -> None:
         """Begin with no path."""
         self.rows = Rows()
+        self._put = self.rows.add
         self.paths: list[bytes] = []
         self.processes: list[ProcessKey | None] = []
         self._path_ids: dict[bytes, int] = {}
         self._process_ids: dict[ProcessKey | None, int] = {}
         self._nameless: set[int] = set()
+        self._cut: list[tuple[ProcessKey | None, int, int]] = []
 
     def handlers(self) -> dict[type[Event], Callable[[Event], object]]:
         """Give what to call for each class of event."""
@@ -122,12 +162,21 @@ class FileFold:
             self.paths.append(path)
         return known
 
+    def forget_index(self) -> None:
+        """Drop what finds the number of a path: no path comes after the tree has been walked."""
+        self._path_ids.clear()
+        self._process_ids.clear()
+
     def nameless(self, path: int) -> bool:
         """Tell whether a path stands for a temporary file that was opened without a name."""
         return path in self._nameless
 
     def _place(self, event: FileEvent) -> int:
         return self.path_id(event.path if event.reachable else UNREACHABLE + event.path)
+
+    def cut_events(self, cast: Cast) -> tuple[int, ...]:
+        """Give the changes of the trial whose path was not whole: nobody knows what they changed."""
+        return tuple(sorted(number for process, at_ns, number in self._cut if not cast.ignores(process, at_ns)))
 
     def _process_id(self, process: ProcessKey | None) -> int:
         known = self._process_ids.get(process)
@@ -137,16 +186,21 @@ class FileFold:
         return known
 
     def _add(self, event: FileEvent, path: int, code: Code, other: int = -1, at_ns: int = 0, mark: int = 0) -> None:
-        rows = self.rows
-        rows.path.append(path)
-        rows.process.append(self._process_id(event.process))
-        rows.other.append(other)
-        rows.at.append(at_ns or event.time_ns)
-        rows.file.append((event.device << 40 ^ event.inode) & _POSITIVE)
-        rows.number.append(event.n)
-        rows.code.append(code)
-        rows.mark.append(mark | VERIFIED if event.verified else mark)
-        rows.error.append(event.error or 0)
+        if event.path_truncated and event.error is None:
+            self._cut.append((event.process, event.time_ns, event.n))
+        self._put(
+            (
+                path,
+                self._process_id(event.process),
+                other,
+                at_ns or event.time_ns,
+                event.n,
+                (event.device << 40 ^ event.inode) & _POSITIVE,
+                code,
+                mark | (VERIFIED if event.verified else 0) | (0 if event.inode else BY_NAME),
+                event.error or 0,
+            )
+        )
 
     def _opened_file(self, event: Event) -> None:
         if not isinstance(event, FileOpened) or not event.writes or event.what in _NO_CONTENT:

@@ -5,7 +5,8 @@ The laws:
 1. ``net`` compares what was before with what is after: kind, content, mode, owner, extended attributes; never times.
 2. ``restored`` is True only when something changed it and the end equals the start. A writable mapping, or a change of
    times alone, leaves it open (None): what was stored in between was not seen, or is not compared.
-3. Making the parents of an allowed path is allowed; changing them is not.
+3. Nothing is said of a difference to a state that nobody recorded: ``net`` and ``restored`` are then None.
+4. Making the parents of an allowed path is allowed; changing them is not.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from supervisor.events import Kind, ProcessKey
-from supervisor.evidence.bounded import bounded
+from supervisor.evidence.bounded import KEPT_FIRST, bounded
 from supervisor.evidence.facts import Change, ChangeKind, FileHistory, FileState, Observed, Timeline
-from supervisor.evidence.files import DIRECTORY, VERIFIED, Code, FileFold, code_set
+from supervisor.evidence.files import BY_NAME, DIRECTORY, VERIFIED, Code, FileFold, code_set
 from supervisor.evidence.places import Place
+from supervisor.evidence.reached import Reached
 from supervisor.evidence.tree import Tree
 
-KINDS: Mapping[int, ChangeKind] = {
+_KINDS: Mapping[Code, ChangeKind] = {
     Code.CREATED: ChangeKind.CREATED,
     Code.MODIFIED: ChangeKind.MODIFIED,
     Code.EMPTIED: ChangeKind.MODIFIED,
@@ -36,19 +40,33 @@ KINDS: Mapping[int, ChangeKind] = {
     Code.TIMES: ChangeKind.ATTRIBUTES,
     Code.MAPPED: ChangeKind.MAPPED,
 }
+KINDS = tuple(
+    _KINDS.get(Code(code), ChangeKind.MODIFIED) if code else ChangeKind.MODIFIED for code in range(len(Code) + 1)
+)
+"""The word of each `Code`, by its number: asked for every change."""
 _SPANS = 256
+_TOTALS, _EMPTIED = int(Code.TOTALS), int(Code.EMPTIED)
 _WRITES = code_set(Code.MODIFIED, Code.EMPTIED, Code.TOTALS)
 _MAPPED, _TIMES = code_set(Code.MAPPED), code_set(Code.TIMES)
+_DIRECTIONS: Mapping[int, tuple[bool, ...]] = {
+    Code.RENAMED_AWAY: (True,),
+    Code.RENAMED_HERE: (False,),
+    Code.EXCHANGED: (False, True),
+}
+_MOVED = code_set(Code.RENAMED_AWAY, Code.RENAMED_HERE, Code.EXCHANGED)
+GONE = code_set(Code.DELETED, Code.RENAMED_AWAY)
+_NAMES = code_set(Code.ATTRIBUTES, Code.CREATED, Code.LINKED_HERE, Code.RENAMED_HERE, Code.EXCHANGED)
 _AWAY, _DELETED = code_set(Code.RENAMED_AWAY), code_set(Code.DELETED)
 
 
-class Draft(NamedTuple):
+class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A history and what `reconcile` needs to check it.
 
     Attributes:
         codes: every sort of change that succeeded, as a `code_set`.
         expected: whether the name should exist at the end, None when nothing said.
         unverified: a change of the name rests on memory of the trial.
+        unconfirmed: such a change, and nothing on disk shows that it was this name that it changed.
         last_name_changes: time, code and process of the last two changes of the name.
         observed: what was found on disk, None when nobody could look.
     """
@@ -57,8 +75,19 @@ class Draft(NamedTuple):
     codes: int
     expected: bool | None
     unverified: bool
+    unconfirmed: bool
     last_name_changes: tuple[tuple[int, int, int], ...]
     observed: Observed | None
+
+
+class _Sorted(NamedTuple):
+    """The rows of one path: ``all`` in order; ``ends`` moves the time of a write to that of its totals."""
+
+    all: list[int]
+    changes: list[int]
+    attempts: list[int]
+    ends: dict[int, int]
+    codes: int
 
 
 class Historian:
@@ -69,14 +98,24 @@ class Historian:
         tree: which rows belong to which path.
         line: for the endpoint, and the boundaries at which the witness begins to count anew.
         mapped_until: until when a process, or one that inherited its mappings, could store into a mapping.
+        shown: how an absolute path is told.
+        reached: since when names read from the memory of a process prove nothing.
     """
 
     def __init__(
-        self, fold: FileFold, tree: Tree, line: Timeline, mapped_until: Callable[[ProcessKey | None], int]
+        self,
+        fold: FileFold,
+        tree: Tree,
+        line: Timeline,
+        mapped_until: Callable[[ProcessKey | None], int],
+        *,
+        shown: Callable[[bytes], bytes],
+        reached: Reached,
     ) -> None:
         """Keep what every history needs."""
         self._fold, self._tree, self._endpoint_ns, self._boundaries = fold, tree, line.endpoint_ns, line.boundaries_ns
-        self._mapped_until = mapped_until
+        self._mapped_until, self._shown, self._reached = mapped_until, shown, reached
+        self._writers: dict[tuple[int, ...], tuple[ProcessKey, ...]] = {}
 
     def write(self, path: int, place: Place, observed: Observed | None, origin: Observed | None) -> Draft | None:
         """Write the history of one path; None when nothing happened that counts.
@@ -87,44 +126,35 @@ class Historian:
             observed: its states on disk, None when nobody could look.
             origin: the states of the path that the thing was renamed from, if it was.
         """
-        changes, attempts, ends = self._sort(path, observed)
-        if not changes and not attempts:
-            return None
         rows = self._fold.rows
-        codes, present = 0, self._tree.present.get(path)
-        for row in changes:
-            codes |= 1 << rows.code[row]
+        found = self._sort(path, observed)
+        if not found.changes and not found.attempts:
+            return None
+        if observed is not None and observed.before is not None:
+            observed = self._with_beginning(observed, found.changes)
+        present, codes = self._tree.present(path), found.codes
         net = _net(observed, codes, renamed=self._renamed(path, origin), present=present)
-        names = [row for row in changes if not _WRITES >> rows.code[row] & 1]
+        names = [row for row in found.changes if not _WRITES >> rows.code[row] & 1] if codes & ~_WRITES else []
+        doubtful = [row for row in names if not self._verified(row)] if names else names
         return Draft(
-            history=self._history(path, place, observed, (net, codes), (changes, attempts, ends)),
+            history=self._history(place, observed, net, found),
             codes=codes,
             expected=present,
-            unverified=any(not rows.mark[row] & VERIFIED for row in names),
+            unverified=bool(doubtful),
+            unconfirmed=bool(doubtful) and not self._confirmed(found.changes, doubtful, observed),
             last_name_changes=tuple((rows.at[r], rows.code[r], rows.process[r]) for r in names[-2:]),
             observed=observed,
         )
 
-    def _history(
-        self,
-        path: int,
-        place: Place,
-        observed: Observed | None,
-        end: tuple[str | None, int],
-        parts: tuple[list[int], list[int], dict[int, int]],
-    ) -> FileHistory:
-        changes, attempts, ends = parts
-        net, codes = end
-        rows = self._fold.rows
-        kept = [self._change(row, ends) for row in bounded(changes)]
-        tried = [self._change(row, ends) for row in bounded(attempts)]
-        writers = {process: None for row in changes if (process := self._fold.processes[rows.process[row]])}
-        numbers = bounded(sorted({rows.number[row] for row in (*changes, *attempts)}))
+    def _history(self, place: Place, observed: Observed | None, net: str | None, found: _Sorted) -> FileHistory:
+        changes, attempts, codes = found.changes, found.attempts, found.codes
+        kept = tuple([self._change(row, found.ends) for row in _bounded(changes)])
+        old, new = self._other_names(changes) if codes & _MOVED else (None, None)
         return FileHistory(
             path=place.shown,
-            changes=tuple(kept),
-            attempts=tuple(tried),
-            writers=tuple(writers),
+            changes=kept,
+            attempts=tuple([self._change(row, found.ends) for row in bounded(attempts)]) if attempts else (),
+            writers=self._writers_of(changes),
             before=observed.before if observed else None,
             after=observed.after if observed else None,
             net=net,
@@ -133,33 +163,95 @@ class Historian:
             in_scope=place.in_scope,
             allowed=place.allowed or (place.parent_allowed and self._makes_parents(changes)),
             private=place.private,
-            events=tuple(numbers),
+            events=self._numbers(changes, attempts, kept),
             changes_total=len(changes),
             attempts_total=len(attempts),
-            written_after=self._written_after(path, codes),
+            written_after=self._written_after(found.all, codes),
             reachable=place.reachable,
+            renamed_from=old,
+            renamed_to=new,
         )
 
-    def _sort(self, path: int, observed: Observed | None) -> tuple[list[int], list[int], dict[int, int]]:
+    def _numbers(self, changes: list[int], attempts: list[int], kept: tuple[Change, ...]) -> tuple[int, ...]:
+        """Give the event numbers; of a short history, the very integers that its changes hold."""
+        if not attempts and len(kept) == len(changes):
+            numbers = [change.event for change in kept]
+            in_order = sorted(set(numbers))
+            return tuple(numbers if numbers == in_order else in_order)
+        number = self._fold.rows.number
+        return tuple(bounded(sorted({number[row] for row in (*changes, *attempts)})))
+
+    def _writers_of(self, changes: list[int]) -> tuple[ProcessKey, ...]:
+        """Give who made the changes; histories of the same writers share one answer."""
+        process = self._fold.rows.process
+        places = tuple(dict.fromkeys([process[row] for row in changes]))
+        writers = self._writers.get(places)
+        if writers is None:
+            keys = [self._fold.processes[place] for place in places]
+            writers = self._writers[places] = tuple(key for key in keys if key)
+        return writers
+
+    def _sort(self, path: int, observed: Observed | None) -> _Sorted:
         """Part changes from refused attempts, and fold totals into the write that they count again."""
         rows = self._fold.rows
+        codes_of, errors, processes = rows.code, rows.error, rows.process
+        found = self._tree.rows_of(path)
         changes: list[int] = []
         attempts: list[int] = []
         ends: dict[int, int] = {}
         last_write: dict[int, int] = {}
-        for row in self._tree.by_path[path]:
-            code, process = rows.code[row], rows.process[row]
-            if rows.error[row]:
+        codes = 0
+        for row in found:
+            code = codes_of[row]
+            if errors[row]:
                 attempts.append(row)
-            elif code == Code.TOTALS and process in last_write:
-                ends[last_write[process]] = rows.at[row]
-            elif code == Code.EMPTIED and not changes and _was_empty(observed):
+            elif code == _TOTALS and processes[row] in last_write:
+                ends[last_write[processes[row]]] = rows.at[row]
+            elif code == _EMPTIED and not changes and _was_empty(observed):
                 continue
             else:
                 changes.append(row)
+                codes |= 1 << code
                 if _WRITES >> code & 1:
-                    last_write[process] = row
-        return changes, attempts, ends
+                    last_write[processes[row]] = row
+        return _Sorted(found, changes, attempts, ends, codes)
+
+    def _with_beginning(self, observed: Observed, changes: list[int]) -> Observed:
+        """Where the state before was not recorded, a file that the kernel says was created first was not there."""
+        if not changes or not unknown(observed.before):
+            return observed
+        created = self._fold.rows.code[changes[0]] == Code.CREATED and self._verified(changes[0])
+        return Observed(before=None, after=observed.after) if created else observed
+
+    def _verified(self, row: int) -> bool:
+        """Tell whether a path is the kernel's own, or was read from memory that nobody else could have changed."""
+        rows = self._fold.rows
+        mark = rows.mark[row]
+        if not mark & BY_NAME or self._reached.nobody:
+            return bool(mark & VERIFIED)
+        since_ns = self._reached.since_ns(self._fold.processes[rows.process[row]])
+        return bool(mark & VERIFIED) and rows.at[row] < since_ns
+
+    def _confirmed(self, changes: list[int], doubtful: list[int], observed: Observed | None) -> bool:
+        """Tell whether the disk shows that doubtful changes happened to this name.
+
+        What is known without them leads to one end. Only where the end found is another one did they happen here.
+        """
+        if observed is None or unknown(observed.before) or unknown(observed.after):
+            return False
+        rows, codes = self._fold.rows, 0
+        there = observed.before is not None
+        for row in changes:
+            if row not in doubtful:
+                codes |= 1 << rows.code[row]
+                there = not GONE >> rows.code[row] & 1
+        if there != (observed.after is not None):
+            return True
+        if not observed.before or not observed.after:
+            return False
+        if all(rows.code[row] == Code.ATTRIBUTES for row in doubtful):
+            return not codes & _NAMES and _attributes(observed.before) != _attributes(observed.after)
+        return not codes and same_state(observed.before, observed.after) is False
 
     def _change(self, row: int, ends: Mapping[int, int]) -> Change:
         rows = self._fold.rows
@@ -167,10 +259,21 @@ class Historian:
             kind=KINDS[rows.code[row]],
             process=self._fold.processes[rows.process[row]],
             event=rows.number[row],
-            at_ns=ends.get(row, rows.at[row]),
-            verified=bool(rows.mark[row] & VERIFIED),
+            at_ns=ends[row] if row in ends else rows.at[row],
+            verified=bool(rows.mark[row] & VERIFIED) if self._reached.nobody else self._verified(row),
             error=rows.error[row] or None,
         )
+
+    def _other_names(self, changes: list[int]) -> tuple[bytes | None, bytes | None]:
+        """Give the name that the thing here last came from, and the one that it last went to."""
+        rows, paths = self._fold.rows, self._fold.paths
+        names: dict[bool, bytes] = {}
+        for row in changes:
+            code = rows.code[row]
+            if _MOVED >> code & 1:
+                other = self._shown(paths[rows.other[row]])
+                names |= dict.fromkeys(_DIRECTIONS[code], other)
+        return names.get(False), names.get(True)
 
     def _makes_parents(self, changes: list[int]) -> bool:
         """Tell whether a directory was made here, and nothing else but taking it away again."""
@@ -180,16 +283,15 @@ class Historian:
         return not changes or (made[0] and all(m or g for m, g in zip(made, gone, strict=True)))
 
     def _renamed(self, path: int, origin: Observed | None) -> bool:
-        return self._tree.origin.get(path, -1) not in {-1, path} and origin is not None and origin.before is not None
+        return origin is not None and origin.before is not None and self._tree.origin(path) not in {None, -1, path}
 
-    def _written_after(self, path: int, codes: int) -> tuple[tuple[int, int], ...]:
+    def _written_after(self, found: list[int], codes: int) -> tuple[tuple[int, int], ...]:
         """Give the spans after the endpoint in which the path was, or may have been, changed."""
         rows, spans = self._fold.rows, []
-        last = self._tree.by_path[path][-1]
-        if self._endpoint_ns is None or (rows.at[last] <= self._endpoint_ns and not codes & _MAPPED):
+        if self._endpoint_ns is None or (rows.at[found[-1]] <= self._endpoint_ns and not codes & _MAPPED):
             return ()
         written: dict[tuple[int, int], list[int]] = {}
-        for row in self._tree.by_path[path]:
+        for row in found:
             start = end = rows.at[row]
             writer = rows.process[row], rows.file[row]
             if rows.code[row] == Code.MODIFIED:
@@ -214,6 +316,11 @@ class Historian:
         return min(writes[since] if since < len(writes) else boundary, last_ns)
 
 
+def _bounded(rows: list[int]) -> list[int]:
+    """Keep the first and the last of a long list; nearly all are short."""
+    return rows if len(rows) < KEPT_FIRST else bounded(rows)
+
+
 def _bounded_spans(spans: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """Keep a long list short by joining its tail into one span: that can only claim more writes, never fewer."""
     if len(spans) <= _SPANS:
@@ -223,7 +330,9 @@ def _bounded_spans(spans: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 
 def same_state(one: FileState | None, two: FileState | None) -> bool | None:
-    """Compare two states by law 1; None when the content of one could not be read."""
+    """Compare two states by law 1; None when one of them, or its content, is not known."""
+    if unknown(one) or unknown(two):
+        return None
     if one is None or two is None:
         return one is two
     if _attributes(one) != _attributes(two):
@@ -231,6 +340,11 @@ def same_state(one: FileState | None, two: FileState | None) -> bool | None:
     if one.problem or two.problem:
         return None
     return one.digest == two.digest
+
+
+def unknown(state: FileState | None) -> bool:
+    """Tell whether nothing is known of a state, not even whether there was anything."""
+    return state is not None and state.problem is not None and state.kind is Kind.UNKNOWN
 
 
 def _attributes(state: FileState) -> tuple[object, ...]:

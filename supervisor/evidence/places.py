@@ -6,10 +6,13 @@ violate, and no final state is expected of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import posixpath
+
+import msgspec
 
 from policies.globs import compile_globs
 from policies.types import Claim, Policy
+from supervisor.evidence.facts import FileHistory
 
 _PRIVATE = (b"/tmp", b"/dev", b"/run", b"/var/run")
 UNREACHABLE = b"\0"
@@ -17,8 +20,7 @@ UNREACHABLE = b"\0"
 _KERNEL = (b"/proc", b"/sys")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is known of a path before anything happened to it.
 
     Attributes:
@@ -44,14 +46,33 @@ class Places:
     def __init__(self, policy: Policy, workspace: bytes) -> None:
         """Compile the globs once."""
         self._workspace = workspace.rstrip(b"/")
+        self._tails = _tails(self._workspace)
+        self._restricted = policy.files.write is not None
         write = policy.files.write
         self._write = compile_globs(("**",) if write is None else write, workspace=self._workspace)
         self._footprint = compile_globs(footprint(policy.claim), workspace=self._workspace)
 
+    def _may_be_outcome(self, given: bytes) -> bool:
+        """Tell whether a descriptor that was given may be one of the footprint: its path begins at its own mount."""
+        names = (given[len(tail) + 1 :] for tail in self._tails if given.startswith(tail + b"/"))
+        return self._footprint.match(given) or any(self._footprint.match(name) for name in names)
+
+    def outcome(self, claim: Claim) -> bytes | None:
+        """Give the absolute path of the outcome that a claim names; None when it names none, or tells it in words."""
+        if claim.outcome is None or any(char.isspace() or char in "*?" for char in claim.outcome):
+            return None
+        named = claim.outcome.encode(errors="surrogateescape")
+        return posixpath.normpath(posixpath.join(self._workspace or b"/", named))
+
+    def restricts(self, history: FileHistory) -> bool:
+        """Tell whether the policy says what may be written where a history lies: only there names matter to scope."""
+        return self._restricted and not history.private and history.reachable
+
     def locate(self, path: bytes) -> Place:
         """Say where an absolute path lies."""
         if path.startswith(UNREACHABLE):
-            return _outside(path[len(UNREACHABLE) :])
+            given = path[len(UNREACHABLE) :]
+            return _outside(given, in_scope=self._may_be_outcome(given))
         inside = path == self._workspace or path.startswith(self._workspace + b"/")
         named = path.startswith(b"/") and not path.startswith(b"/memfd:")
         private = not inside and (not named or _below(path, _PRIVATE))
@@ -68,12 +89,18 @@ class Places:
         )
 
 
-def _outside(path: bytes) -> Place:
+def _tails(path: bytes) -> tuple[bytes, ...]:
+    """Give a directory as it is told from each mount that may lie above it: whole, without its first component, …."""
+    parts = path.strip(b"/").split(b"/")
+    return tuple(b"/" + b"/".join(parts[first:]) for first in range(len(parts)) if parts[0])
+
+
+def _outside(path: bytes, *, in_scope: bool) -> Place:
     """Place a file that the trial was given a descriptor of: it lies nowhere in its file system."""
     return Place(
         shown=path,
         in_workspace=False,
-        in_scope=False,
+        in_scope=in_scope,
         allowed=True,
         parent_allowed=False,
         private=False,

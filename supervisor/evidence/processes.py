@@ -10,17 +10,27 @@ The laws:
 
 from __future__ import annotations
 
+import errno
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from supervisor.events import Event, ProcessExecuted, ProcessExited, ProcessKey, ProcessStarted, TrialHeld
+from supervisor.events import (
+    Event,
+    ProcessExecFailed,
+    ProcessExecuted,
+    ProcessExited,
+    ProcessKey,
+    ProcessStarted,
+    TrialHeld,
+)
 from supervisor.evidence.facts import Execution, Process
 
 NOBODY = ProcessKey(0, 0)
 """Stands for CMD's process when none was ever held."""
 
 _FOR_EVER = 1 << 62
+_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +40,15 @@ class Cast:
     Attributes:
         main: CMD's process.
         outsiders: members of the cgroup that are the box's, not the trial's.
-        released_ns: before this, CMD's process acts for the box; None when it was never let go.
+        released_ns: before this, CMD's process acts for the box; None when it was never let go. One that never became
+            CMD acts for the box to its end: what it writes is our message.
+        executed: whether CMD's process became CMD, None when that is not known.
     """
 
     main: ProcessKey
     outsiders: frozenset[ProcessKey]
     released_ns: int | None
+    executed: bool | None = True
 
     def ignores(self, process: ProcessKey | None, at_ns: int) -> bool:
         """Tell whether an act is the box's own, or nobody's."""
@@ -52,10 +65,17 @@ class ProcessFold:
         self._started: dict[ProcessKey, tuple[ProcessKey | None, int, int, int]] = {}
         self._executed: defaultdict[ProcessKey, list[ProcessExecuted]] = defaultdict(list)
         self._exited: dict[ProcessKey, tuple[int, int, int | None, int | None]] = {}
+        self._failed: list[ProcessExecFailed] = []
+        self._released_ns: int | None = None
 
     def handlers(self) -> dict[type[Event], Callable[[Event], object]]:
         """Give what to call for each class of event."""
-        return {ProcessStarted: self._start, ProcessExecuted: self._execute, ProcessExited: self._exit}
+        return {
+            ProcessStarted: self._start,
+            ProcessExecuted: self._execute,
+            ProcessExecFailed: self._fail,
+            ProcessExited: self._exit,
+        }
 
     def _start(self, event: Event) -> None:
         if not isinstance(event, ProcessStarted) or event.process is None:
@@ -69,6 +89,10 @@ class ProcessFold:
         if isinstance(event, ProcessExecuted) and event.process is not None:
             self._executed[event.process].append(event)
 
+    def _fail(self, event: Event) -> None:
+        if isinstance(event, ProcessExecFailed):
+            self._failed.append(event)
+
     def _exit(self, event: Event) -> None:
         if isinstance(event, ProcessExited) and event.process is not None:
             self._exited[event.process] = (event.time_ns, event.n, event.exit_code, event.signal)
@@ -78,15 +102,34 @@ class ProcessFold:
         exited = self._exited.get(key)
         return exited[0] if exited else None
 
-    def cast(self, held: TrialHeld | None, released_ns: int | None) -> Cast:
+    def exec_error(self, cast: Cast) -> int | None:
+        """Give the errno of why CMD was never executed: as a shell would tell it, of all places that were tried."""
+        released_ns = self._released_ns
+        if cast.executed is not False or released_ns is None:
+            return None
+        errors = [e.error for e in self._failed if e.process == cast.main and e.time_ns >= released_ns]
+        telling = [error for error in errors if error not in _ABSENT]
+        return next(iter([*telling, *errors]), None)
+
+    def _became(self, main: ProcessKey, released_ns: int | None, *, execs_lost: bool) -> bool | None:
+        if released_ns is None:
+            return False
+        if any(event.time_ns >= released_ns for event in self._executed.get(main, ())):
+            return True
+        return None if execs_lost else False
+
+    def cast(self, held: TrialHeld | None, released_ns: int | None, *, execs_lost: bool = False) -> Cast:
         """Tell the trial's processes from the box's."""
+        self._released_ns = released_ns
         main = held.process if held and held.process else NOBODY
         helpers = {held.init, *held.helpers} - {main} if held else set()
         belongs: dict[ProcessKey, bool] = {main: True, **dict.fromkeys(helpers, False)}
         for key in self._known():
             self._settle_membership(key, belongs, released_ns)
         outsiders = frozenset(key for key, inside in belongs.items() if not inside)
-        return Cast(main=main, outsiders=outsiders, released_ns=released_ns)
+        executed = self._became(main, released_ns, execs_lost=execs_lost)
+        acts_from = _FOR_EVER if executed is False and released_ns is not None else released_ns
+        return Cast(main=main, outsiders=outsiders, released_ns=acts_from, executed=executed)
 
     def _settle_membership(self, key: ProcessKey, belongs: dict[ProcessKey, bool], released_ns: int | None) -> None:
         """Climb to the first ancestor that is known; a root of nobody's counts by whether it saw the release."""
@@ -107,17 +150,28 @@ class ProcessFold:
     def _known(self) -> Iterable[ProcessKey]:
         return {**self._started, **self._executed, **self._exited}
 
-    def finish(self, cast: Cast, endpoint_ns: int | None, seen: Iterable[ProcessKey] = ()) -> tuple[Process, ...]:
+    def finish(
+        self,
+        cast: Cast,
+        endpoint_ns: int | None,
+        seen: Iterable[ProcessKey] = (),
+        listed: Iterable[ProcessKey] = (),
+    ) -> tuple[Process, ...]:
         """Build the trial's processes in order of their start.
 
         Args:
             cast: who is who.
             endpoint_ns: of the trial, None when it has none.
             seen: processes that other events name; one without a fork event is shown all the same.
+            listed: processes that the cgroup named; one of which nobody knew the start (it had just ended) has 0
+                there, and stands for the one of that pid that events know.
         """
         executions = {key: self._executions(key, cast) for key in self._executed if key not in cast.outsiders}
         images = _Images(self._started, executions, cast)
-        keys = {*self._known(), *seen} - cast.outsiders - {NOBODY}
+        known = {*self._known(), *seen}
+        pids = {key.pid for key in known}
+        known.update(key for key in listed if key.start_ns or key.pid not in pids)
+        keys = known - cast.outsiders - {NOBODY}
         return tuple(
             self._process(key, cast, images, executions.get(key, ()), endpoint_ns)
             for key in sorted(keys, key=lambda key: (key.start_ns, key.pid))

@@ -13,7 +13,8 @@ from itertools import islice
 from supervisor.events import Kind
 from supervisor.evidence.facts import FileState, Gap, Observed, Route
 from supervisor.evidence.files import Code, code_set
-from supervisor.evidence.histories import Draft, same_state
+from supervisor.evidence.histories import Draft, same_state, unknown
+from supervisor.evidence.naming import listed, show
 from supervisor.evidence.places import Places
 from supervisor.evidence.symlinks import Symlinks
 from supervisor.evidence.tree import Tree
@@ -51,6 +52,8 @@ def check_history(draft: Draft) -> Gap | None:
 
 
 def _problem(draft: Draft, observed: Observed) -> tuple[str, str] | None:
+    if unknown(observed.after) or (draft.expected is None and unknown(observed.before)):
+        return None
     there = observed.after is not None
     expected = draft.expected if draft.expected is not None else observed.before is not None
     if expected != there:
@@ -226,6 +229,19 @@ def _above(path: bytes, names: Collection[bytes]) -> bytes | None:
     return parent or None
 
 
+def doubt_gap(drafts: Collection[tuple[bytes, tuple[int, ...]]]) -> Iterator[Gap]:
+    """Say which names were told from memory that the trial could change, and are confirmed by nothing on disk.
+
+    Args:
+        drafts: path and events of each.
+    """
+    if drafts:
+        names = listed([show(path) for path, _ in drafts])
+        text = f"changes of names were read from memory that the trial could change, and no final state shows: {names}"
+        events = tuple(sorted(number for _, numbers in drafts for number in numbers)[:MOST_GAPS])
+        yield Gap(route=Route.FILE, rule="unconfirmed-names", text=text, events=events, costs=frozenset({"scope"}))
+
+
 def overflow_gap(tree: Tree) -> Iterator[Gap]:
     """Say so when children of renamed directories were left out of the histories."""
     if tree.overflowed:
@@ -240,8 +256,3 @@ def _gap(rule: str, text: str, events: tuple[int, ...], *, in_footprint: bool) -
 
 def _word(present: bool) -> str:  # noqa: FBT001 - private, turns the flag into its word
     return "it" if present else "nothing"
-
-
-def show(path: bytes) -> str:
-    """Give a path for people; bytes that are no UTF-8 are escaped."""
-    return path.decode("utf-8", "backslashreplace")

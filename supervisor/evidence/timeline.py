@@ -25,7 +25,7 @@ from supervisor.events import (
     TrialTested,
     TrialThawed,
 )
-from supervisor.evidence.facts import Facts, Kill, Snapshot, Timeline
+from supervisor.evidence.facts import Committed, Facts, Kill, Snapshot, Timeline
 
 _E = TypeVar("_E", bound=Event)
 
@@ -85,8 +85,7 @@ class TimelineFold:
             boundaries_ns=tuple(sorted(e.time_ns for e in (*self._all(TrialEndpoint), *self._all(TrialFrozen)))),
             isolated_ns=isolated.time_ns if isolated else None,
             isolation_error=isolated.error if isolated else None,
-            commit_state=commit.state if commit else None,
-            commit_error=commit.error if commit else None,
+            committed=_committed(commit) if commit else None,
             opening_findings=self._findings("opening"),
             closing_findings=self._findings("closing"),
             events=self._numbers(),
@@ -164,8 +163,12 @@ class TimelineFold:
 def with_commit(facts: Facts, event: StageCommitted) -> Facts:
     """Add what became of the stage to facts that were collected before it was applied."""
     numbers = {**facts.timeline.events, event.kind: event.n}
-    line = replace(facts.timeline, commit_state=event.state, commit_error=event.error, events=numbers)
+    line = replace(facts.timeline, committed=_committed(event), events=numbers)
     return replace(facts, timeline=line)
+
+
+def _committed(event: StageCommitted) -> Committed:
+    return Committed(state=event.state, error=event.error, left_out=event.left_out, conflicts=event.conflicts)
 
 
 def _key(event: Event) -> tuple[int, int]:

@@ -6,28 +6,31 @@ such name gets rows of its own, with the number of the rename.
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Iterator
 
-from supervisor.evidence.files import Code, FileFold
+from supervisor.evidence.files import Code, FileFold, code_set
 from supervisor.evidence.processes import Cast
 
 DERIVED_LIMIT = 1_000_000
 """How many rows of children are made before we stop, so that renames back and forth cannot exhaust the supervisor."""
 
-_ABSENT = frozenset({Code.DELETED, Code.RENAMED_AWAY})
-_PRESENT = frozenset({Code.CREATED, Code.LINKED_HERE})
-_WRITTEN = frozenset({Code.MODIFIED, Code.TOTALS})
+_PRESENT = code_set(Code.CREATED, Code.LINKED_HERE)
+_WRITTEN = code_set(Code.MODIFIED, Code.TOTALS)
+_CHANGES_NAMES = _PRESENT | code_set(Code.DELETED, Code.RENAMED_AWAY, Code.EXCHANGED)
+_FOR_EVER = 1 << 62
 _MOVES = frozenset({Code.RENAMED_AWAY, Code.EXCHANGED})
+_NONE = -1
+_UNKNOWN = -2
 
 
 class Tree:
     """The names of a trial after all its changes.
 
+    What is known of each path stands in columns of machine integers, as the rows do: a trial can touch half a million.
+
     Attributes:
-        by_path: numbers of the rows of each path, in order of time; the box's own acts are left out.
-        present: whether a name should exist at the end; a path that is missing here never changed its existence.
-        origin: where the thing at a path came from by renames, -1 when the trial made it.
         boxed: paths that the box itself touched before or after the trial.
         moved: directories and files that were renamed, new name to old name, and how manieth change of a name that was.
         overflowed: children of renamed directories were left out.
@@ -36,9 +39,8 @@ class Tree:
     def __init__(self, fold: FileFold, cast: Cast) -> None:
         """Walk the table once, in the order of the clock."""
         self._fold, self._rows, self._cast = fold, fold.rows, cast
-        self.by_path: defaultdict[int, list[int]] = defaultdict(list)
-        self.present: dict[int, bool] = {}
-        self.origin: dict[int, int] = {}
+        self._first, self._last, self._next = array("i"), array("i"), array("i")
+        self._presence, self._shown, self._origin = array("b"), array("b"), array("i")
         self.boxed: set[int] = set()
         self.moved: dict[int, tuple[int, int]] = {}
         self.overflowed = False
@@ -46,10 +48,31 @@ class Tree:
         self._derived = 0
         self._exchanged = -1
         self._turn = 0
-        self._known: set[int] = set()
         self._writers: dict[tuple[int, int], int] = {}
         self._moved_to: dict[int, int] = {}
         self._walk()
+
+    def known(self) -> Iterator[int]:
+        """Give every path that has rows."""
+        return (path for path, row in enumerate(self._first) if row != _NONE)
+
+    def rows_of(self, path: int) -> list[int]:
+        """Give the numbers of the rows of a path, in order of time; the box's own acts are left out."""
+        rows, row, following = [], self._first[path], self._next
+        while row != _NONE:
+            rows.append(row)
+            row = following[row]
+        return rows
+
+    def present(self, path: int) -> bool | None:
+        """Tell whether a name should exist at the end, None when nothing changed its existence."""
+        present = self._presence[path]
+        return None if present == _NONE else bool(present)
+
+    def origin(self, path: int) -> int | None:
+        """Tell where the thing at a path came from by renames: -1 when the trial made it, None when it never moved."""
+        origin = self._origin[path]
+        return None if origin == _UNKNOWN else origin
 
     def moves(self) -> dict[bytes, tuple[bytes, int]]:
         """Give what was renamed, new path to old path and when: a larger number is a later rename."""
@@ -61,25 +84,50 @@ class Tree:
 
     def _walk(self) -> None:
         rows = self._rows
+        order = rows.in_order()
+        self._next.extend([_NONE] * len(rows))
+        self._grow()
         moves = any(code in _MOVES for code in set(rows.code))
-        ignored = self._fold.processes
-        outsiders = {i for i, process in enumerate(ignored) if self._cast.ignores(process, 1 << 62)}
-        main = self._fold.processes.index(self._cast.main) if self._cast.main in self._fold.processes else -1
-        for row in rows.in_order():
-            path, process = rows.path[row], rows.process[row]
-            if rows.code[row] in _WRITTEN:
+        actors = self._fold.processes
+        outsiders = {i for i, process in enumerate(actors) if self._cast.ignores(process, _FOR_EVER)}
+        main = actors.index(self._cast.main) if self._cast.main in actors else _NONE
+        # This loop is run a million times: columns and sets of codes are bound once.
+        codes, paths, processes, errors, first = rows.code, rows.path, rows.process, rows.error, self._first
+        for row in order:
+            code, path, process = codes[row], paths[row], processes[row]
+            if _WRITTEN >> code & 1:
                 path = self._writing(row, path)
-            if path < 0:
-                continue
+                if path < 0:
+                    continue
             if process in outsiders or (process == main and self._cast.ignores(self._cast.main, rows.at[row])):
                 self.boxed.add(path)
                 continue
-            if moves and path not in self.by_path:
+            if moves and first[path] == _NONE:
                 self._register(self._fold.paths[path])
-            self.by_path[path].append(row)
-            if not rows.error[row]:
-                self._known.add(path)
-                self._apply(row, path, rows.code[row])
+            self._append(path, row)
+            if not errors[row]:
+                self._shown[path] = True
+                if _CHANGES_NAMES >> code & 1:
+                    self._apply(row, path, code)
+
+    def _grow(self) -> None:
+        """Give room to paths that were not known before."""
+        missing = len(self._fold.paths) - len(self._first)
+        if not missing:
+            return
+        self._first.extend([_NONE] * missing)
+        self._last.extend([_NONE] * missing)
+        self._presence.extend([_NONE] * missing)
+        self._shown.extend([False] * missing)
+        self._origin.extend([_UNKNOWN] * missing)
+
+    def _append(self, path: int, row: int) -> None:
+        last = self._last[path]
+        if last == _NONE:
+            self._first[path] = row
+        else:
+            self._next[last] = row
+        self._last[path] = row
 
     def _writing(self, row: int, path: int) -> int:
         """Remember where a file is written; find where totals belong, which name only process, device and inode."""
@@ -97,12 +145,12 @@ class Tree:
 
     def _apply(self, row: int, path: int, code: int) -> None:
         """Follow one change of a name."""
-        if code in _PRESENT:
-            self.present[path] = True
-            self.origin[path] = -1
+        if _PRESENT >> code & 1:
+            self._presence[path] = True
+            self._origin[path] = -1
             self._moved_to.pop(path, None)
         elif code == Code.DELETED:
-            self.present[path] = False
+            self._presence[path] = False
         elif code == Code.RENAMED_AWAY:
             new = self._rows.other[row]
             children = self._children(path)
@@ -113,8 +161,8 @@ class Tree:
             self._exchange(row, path, self._rows.other[row])
 
     def _move(self, old: int, new: int) -> None:
-        self.present[old], self.present[new] = False, True
-        self.origin[new] = self.origin.get(old, old)
+        self._presence[old], self._presence[new] = False, True
+        self._origin[new] = self._came_from(old)
         self._turn += 1
         self.moved[new] = old, self._turn
         self._moved_to[old] = new
@@ -122,13 +170,16 @@ class Tree:
 
     def _exchange(self, row: int, one: int, two: int) -> None:
         first, second = self._children(one), self._children(two)
-        self.present[one] = self.present[two] = True
-        origins = self.origin.get(two, two), self.origin.get(one, one)
-        self.origin[one], self.origin[two] = origins
+        self._presence[one] = self._presence[two] = True
+        self._origin[one], self._origin[two] = self._came_from(two), self._came_from(one)
         self._turn += 1
         self.moved[one], self.moved[two] = (two, self._turn), (one, self._turn)
         self._move_children(row, one, two, first)
         self._move_children(row, two, one, second)
+
+    def _came_from(self, path: int) -> int:
+        origin = self._origin[path]
+        return path if origin == _UNKNOWN else origin
 
     def _move_children(self, row: int, old: int, new: int, children: list[int]) -> None:
         """Give every child that is known and there a row at its old and at its new name."""
@@ -139,21 +190,23 @@ class Tree:
                 self.overflowed = True
                 return
             there = self._fold.path_id(target + self._fold.paths[child][len(source) :])
-            moved.append((child, there, self.origin.get(child, child)))
+            moved.append((child, there, self._came_from(child)))
             self._derived += 1
+        self._grow()
         for child, there, origin in moved:
             self._register(self._fold.paths[there])
             self._derive(row, child, there, Code.RENAMED_AWAY)
             self._derive(row, there, child, Code.RENAMED_HERE)
-            self.present[child], self.present[there] = False, True
-            self._known.add(there)
+            self._presence[child], self._presence[there] = False, True
+            self._shown[there] = True
             self._moved_to[child] = there
             self._moved_to.pop(there, None)
-            self.origin[there] = origin
+            self._origin[there] = origin
 
     def _derive(self, row: int, path: int, other: int, code: Code) -> None:
         rows = self._rows
-        self.by_path[path].append(len(rows))
+        self._next.append(_NONE)
+        self._append(path, len(rows))
         rows.path.append(path)
         rows.other.append(other)
         rows.code.append(code)
@@ -172,7 +225,8 @@ class Tree:
     def _children(self, path: int) -> list[int]:
         """List what is known to be below a path and still there, in a fixed order; a failed attempt shows nothing."""
         found = [self._fold.path_id(name) for name in self._descend(self._fold.paths[path])]
-        return [child for child in found if child in self._known and self.present.get(child, True)]
+        self._grow()
+        return [child for child in found if self._shown[child] and self._presence[child]]
 
     def _descend(self, path: bytes) -> Iterator[bytes]:
         stack = [path]

@@ -52,12 +52,14 @@ class CommitResult:
     """What a commit did.
 
     Attributes:
-        entries: how many entries were made, replaced, moved, removed or given other attributes.
+        entries: how many entries were made, replaced, moved, removed or given other attributes, parents among them.
+        changes: how many paths show something else, as people count.
         left: what was not applied, and why.
         resumed: an interrupted commit was finished (or was finished before: nothing was done).
     """
 
     entries: int
+    changes: int
     left: tuple[Left, ...]
     resumed: bool
 

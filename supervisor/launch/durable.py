@@ -7,16 +7,17 @@ or the new content and never a part of either.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 
-def write_whole(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
+def write_whole(path: Path, data: bytes | Iterable[bytes], *, mode: int = 0o600, durable: bool = True) -> None:
     """Replace the file at `path` by one that holds `data`.
 
     Args:
         path: the file; its directory exists.
-        data: the whole content.
+        data: the whole content, or its parts in order.
         mode: permission bits of the new file.
         durable: also survive a power cut (two syncs); without it only the death of the process is survived.
     """
@@ -24,7 +25,8 @@ def write_whole(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = T
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
         try:
-            write_all(descriptor, data)
+            for part in [data] if isinstance(data, bytes) else data:
+                write_all(descriptor, part)
             if durable:
                 os.fsync(descriptor)
         finally:

@@ -119,11 +119,16 @@ class MakeDirectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetAttributes:
-    """Give a directory the owner, mode, attributes and times of another one."""
+    """Give a directory the owner, mode, attributes and times of another one.
+
+    Attributes:
+        differs: more than the times is another than before.
+    """
 
     path: str
     source: Source
     source_path: str
+    differs: bool = True
 
 
 Step = Copy | Link | Take | Delete | Place | MakeDirectory | SetAttributes
@@ -163,6 +168,14 @@ class Plan:
     def entries(self) -> int:
         """How many entries are made, replaced, moved, removed or given other attributes."""
         return len(self.delete) + len(self.place) + len(self.attributes)
+
+    @property
+    def changes(self) -> int:
+        """How many paths show something else afterwards: times alone make a directory no change."""
+        removed = {(step.slot, step.path) for step in self.delete}
+        made = {(None, step.path) for step in self.place}
+        altered = {(None, step.path) for step in self.attributes if step.differs}
+        return len(removed | made | altered)
 
 
 class Journal:

@@ -208,11 +208,11 @@ class _Planner:
         """Plan the attributes of a directory that the host has in this place."""
         if not self.allowed(node.path):
             return
-        host = self._host(node.lower or b"")
-        if host.st_ctime_ns > self.began_ns and _differ(self.view, node):
+        host, differs = self._host(node.lower or b""), _differ(self.view, node)
+        if host.st_ctime_ns > self.began_ns and differs:
             self.left.append(Left(path=node.path, why=CHANGED))
             return
-        self._set_attributes(node)
+        self._set_attributes(node, differs=differs)
 
     def _set_attributes_of_root(self, root: Node) -> None:
         """Plan the workspace's own attributes, when they differ or anything happens in it."""
@@ -223,14 +223,14 @@ class _Planner:
         if differ and host.st_ctime_ns > self.began_ns:
             self.left.append(Left(path=b".", why=CHANGED))
         elif differ or self.place or self.delete or self.take or root.entry.found.st_mtime_ns != host.st_mtime_ns:
-            self.attributes.insert(0, SetAttributes(path="", source=Source.UPPER, source_path=""))
+            self.attributes.insert(0, SetAttributes(path="", source=Source.UPPER, source_path="", differs=differ))
 
-    def _set_attributes(self, node: Node) -> None:
+    def _set_attributes(self, node: Node, *, differs: bool = True) -> None:
         source, source_path = Source.UPPER, os.fsdecode(node.path)
         if node.entry is None:  # its host directory may be gone when its turn comes
             source, source_path = Source.QUARANTINE, f"a{len(self.attributes)}"
             self.prepare.append(Copy(source=Source.LOWER, path=os.fsdecode(node.lower or b""), slot=source_path))
-        step = SetAttributes(path=os.fsdecode(node.path), source=source, source_path=source_path)
+        step = SetAttributes(path=os.fsdecode(node.path), source=source, source_path=source_path, differs=differs)
         self.attributes.append(step)
 
     def _visit_entry(self, node: Node, occupant: bytes | None) -> None:
@@ -335,7 +335,7 @@ class _Planner:
             above = self.view.find(split(node.path)[0]) if in_place and node.path in self.placed else None
             if above is not None and above.entry is None and above.path not in restored:
                 restored.add(above.path)
-                self._set_attributes(above)  # a directory that the trial did not touch keeps its times
+                self._set_attributes(above, differs=False)  # a directory that the trial did not touch keeps its times
 
     def _in_moved(self, node: Node) -> bool:
         return any(is_below(node.path, place) for place in self.places)

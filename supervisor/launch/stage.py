@@ -180,6 +180,12 @@ class Stage:
                     journal.advance(Phase.DONE)
         return _result(plan, journal, resumed=resumed)
 
+    @property
+    def committed(self) -> bool:
+        """Whether a commit was carried out, so that another one has nothing to do."""
+        journal = Journal(self.run.stage, durable=False)
+        return journal.exists and journal.phase() is Phase.DONE
+
     def discard(self) -> None:
         """Remove what is staged, and what was written outside the workspace.
 
@@ -260,8 +266,10 @@ class Stage:
 
 
 def _result(plan: Plan, journal: Journal, *, resumed: bool) -> CommitResult:
-    left = dict.fromkeys((*plan.left, *journal.left()))
-    return CommitResult(entries=plan.entries, left=tuple(left), resumed=resumed)
+    refused = journal.left()
+    left = dict.fromkeys((*plan.left, *refused))
+    changes = max(0, plan.changes - len({entry.path for entry in refused}))
+    return CommitResult(entries=plan.entries, changes=changes, left=tuple(left), resumed=resumed)
 
 
 def _touched(view: Merged) -> Iterator[bytes]:

@@ -8,8 +8,6 @@ Laws:
     * A file opened for reading cannot be changed through any descriptor that the trial can make of it.
     * What would be a way into the host, a directory or a device, is refused before anything runs.
     * The caller finds the position in its file where CMD left it, as if CMD had read it itself.
-    * A stream that we were started without is one that CMD does not have, and its number is never that of a file of
-      ours: until CMD has it, it is held by a descriptor through which nothing can be read or written (O_PATH).
 """
 
 from __future__ import annotations
@@ -25,35 +23,10 @@ from supervisor.launch import libc
 
 Standard = tuple[int | None, int | None, int | None]
 
-_LAST = 2
 _PIPE_IT = "pipe it instead: cat FILE | supervise …"
 _MEMORY_MAJOR = 1
 _HARMLESS_MINORS = frozenset({3, 5, 7, 8, 9})
 """null, zero, full, random, urandom (admin-guide/devices.txt); their neighbours are the machine's memory and log."""
-
-
-def hold_closed() -> None:
-    """Take the numbers of closed standard streams, so that nothing we open is handed to CMD by mistake.
-
-    Call it before anything else is opened. Twice is once.
-    """
-    while (held := os.open(os.devnull, os.O_PATH | os.O_CLOEXEC)) <= _LAST:  # the lowest that is free
-        pass
-    os.close(held)
-
-
-def find_standard() -> Standard:
-    """Give our own standard streams; None is one that we were started without."""
-    first, second, third = (fd if _carries(fd) else None for fd in range(3))
-    return first, second, third
-
-
-def _carries(fd: int) -> bool:
-    """Tell whether a descriptor is open, and for more than to name a file."""
-    try:
-        return not _status_flags(fd) & os.O_PATH
-    except OSError:
-        return False
 
 
 @dataclass(slots=True)

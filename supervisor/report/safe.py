@@ -46,6 +46,15 @@ def shorten(text: str, width: int) -> str:
     return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
 
 
+def trim(text: str, width: int) -> str:
+    """Cut the end off a sentence that is longer than ``width`` characters, never inside a word or a name."""
+    if len(text) <= width:
+        return text
+    kept = text[: width - 1]
+    place = max(kept.rfind(" "), kept.rfind(", ") + 1)
+    return f"{kept[:place].rstrip(' ,;:') if place > 0 else kept} …"
+
+
 def _quoted(word: str | bytes) -> str:
     shown, word = safe(word), word.decode(errors="surrogateescape") if isinstance(word, bytes) else word
     # A backslash alone needs no escaping here: quotes keep it, and the reader can paste the line.

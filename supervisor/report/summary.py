@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from supervisor.report.live import count
-from supervisor.report.safe import harmless, shorten
-from supervisor.report.words import cited, effect_of, limit_of
+from supervisor.report.safe import harmless, trim
+from supervisor.report.words import (
+    captured_words,
+    cited,
+    effect_of,
+    limit_of,
+    never_executed,
+    outcome_words,
+    stage_words,
+)
 from supervisor.verdict.completion import Completion
 
 WIDTH = 160
@@ -14,11 +22,12 @@ WIDTH = 160
 
 
 def summary(completion: Completion) -> Iterator[str]:
-    """Give three to eight lines: verdicts, what speaks against each, limits that bit, counts, where to read on."""
+    """Give the verdicts, what speaks against each, what needs care, limits that bit, counts, where to read on."""
     finality, separation, scope = completion.finality, completion.separation, completion.scope
     label = f" ({finality.label})" if finality.label else ""
     yield f"supervise: finality {finality.verdict}{label} · separation {separation.verdict} · scope {scope.verdict}"
     yield from _against(completion)
+    yield from (f"supervise: {told}" for told in _care(completion))
     for met in completion.effects.limits:
         if met.effect in {"killed", "refused"}:
             yield f"supervise: {limit_of(met)}: {effect_of(met)}{cited(met.events).text}"
@@ -35,15 +44,36 @@ def _against(completion: Completion) -> Iterator[str]:
     for name, good, reasons in found:
         if not good and reasons:
             first = reasons[0]
-            yield f"supervise: {name}: {shorten(harmless(first.text), WIDTH)}{cited(first.events).text}"
+            yield f"supervise: {name}: {trim(harmless(first.text), WIDTH)}{cited(first.events).text}"
+
+
+def _care(completion: Completion) -> Iterator[str]:
+    """Tell what a reader of good verdicts would miss."""
+    if (never := never_executed(completion)) is not None:
+        yield never
+    state, captured = completion.finality.observed.state, captured_words(completion)
+    if state is not None and state.exists is False:
+        yield f"outcome {trim(outcome_words(state), WIDTH)}"
+    if captured is not None:
+        yield f"outcome {captured}"
+    stage = completion.stage
+    if stage is not None and (stage.left_out or stage.state == "failed" or (stage.state == "kept" and stage.changes)):
+        told, todo = stage_words(completion)
+        yield f"changes: {told}"
+        if todo is not None:
+            yield f"  {todo}"
 
 
 def _counts(completion: Completion) -> str:
     effects, log = completion.effects, completion.log
-    changed = sum(1 for file in effects.files if file.history and not file.private)
+    changed = sum(1 for file in effects.files if file.history and not file.private and file.reachable)
+    stage = completion.stage
+    applied = (
+        f" ({count(stage.changes, 'change')} applied)" if stage and stage.state == "applied" and stage.changes else ""
+    )
     parts = [
         count(len(effects.processes), "process", "processes"),
-        count(changed, "changed file"),
+        count(changed, "changed file") + applied,
         count(len(effects.network), "connection attempt"),
         count(len(completion.open_effects), "open effect"),
         count(log.events, "event"),

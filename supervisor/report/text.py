@@ -13,17 +13,28 @@ from typing import TypeVar
 
 from supervisor.report.lines import Line, Span, Tone, line, plain, verdict_span
 from supervisor.report.live import count
-from supervisor.report.safe import harmless, safe, shorten
-from supervisor.report.words import address, cited, command_of, effect_of, limit_of, name_of, path_of
-from supervisor.verdict.completion import Completion, FileSeen
+from supervisor.report.safe import harmless, safe, shorten, trim
+from supervisor.report.words import (
+    WIDTH,
+    address,
+    captured_words,
+    cited,
+    command_of,
+    effect_of,
+    failed_words,
+    limit_of,
+    never_executed,
+    outcome_words,
+    path_of,
+    process_of,
+    stage_words,
+)
+from supervisor.verdict.completion import Completion, FileSeen, OpenEffect
 
 T = TypeVar("T")
 
 LIMIT = 12
 """How much of each list is shown."""
-
-WIDTH = 100
-"""How long a command line may be before its middle is left out."""
 
 NOT_SAFE = "Final and clean do not mean safe: they say what was claimed, witnessed and allowed, nothing else."
 
@@ -88,14 +99,44 @@ def _what_was_run(completion: Completion) -> Iterator[Line]:
     claim = completion.claim
     about = claim.outcome if claim.outcome is not None else "the exit code and the workspace"
     yield line(f"{'claim':<12}{safe(about)}, {safe(claim.period)}, unit {safe(claim.unit)}")
+    yield from _outcome(completion)
     yield line(f"{'endpoint':<12}{_endpoint(completion)}")
-    result = completion.result
-    if result.passed is not None or result.because:
-        passed = {True: "passed", False: "not passed", None: "not known"}[result.passed]
-        yield line(f"{'result':<12}{passed}", f": {harmless('; '.join(result.because))}" if result.because else "")
+    if (never := never_executed(completion)) is not None:
+        yield line(f"{'':<12}", Span(f"{never}; the exit code and the message are ours", Tone.OPEN))
+    yield from _result(completion)
+    yield from _stage(completion)
     yield line(f"{'command':<12}{shorten(command_of(completion), WIDTH)}")
     yield line(f"{'run':<12}{completion.run}, policy {safe(completion.policy.name)}")
     yield line(Span(NOT_SAFE, Tone.FAINT))
+
+
+def _outcome(completion: Completion) -> Iterator[Line]:
+    """What lies where the claim points: a name that was mistyped, or an outcome that went on changing, shows here."""
+    state, captured = completion.finality.observed.state, captured_words(completion)
+    if state is not None:
+        tone = Tone.PLAIN if state.exists else Tone.OPEN
+        yield line(f"{'outcome':<12}", Span(outcome_words(state), tone))
+    if captured is not None:
+        yield line(f"{'' if state is not None else 'outcome':<12}", Span(captured, Tone.OPEN))
+
+
+def _result(completion: Completion) -> Iterator[Line]:
+    result, finality = completion.result, completion.finality
+    if result.passed is None and finality.label is None and finality.observed.label is None and finality.cause is None:
+        yield line(f"{'result':<12}not graded")
+        return
+    passed = {True: "passed", False: "not passed", None: "not known"}[result.passed]
+    yield line(f"{'result':<12}{passed}", f": {harmless('; '.join(result.because))}" if result.because else "")
+
+
+def _stage(completion: Completion) -> Iterator[Line]:
+    if completion.stage is None:
+        return
+    told, todo = stage_words(completion)
+    good = completion.stage.state in {"applied", "direct"} and not completion.stage.left_out
+    yield line(f"{'changes':<12}", Span(told, Tone.PLAIN if good or not completion.stage.changes else Tone.OPEN))
+    if todo is not None:
+        yield line(f"{'':<12}{todo}")
 
 
 def _endpoint(completion: Completion) -> str:
@@ -138,26 +179,48 @@ def _open_effects(completion: Completion) -> Iterator[Line]:
         "open effects",
         completion.open_effects,
         lambda effect: line(
-            f"  {effect.id} {effect.route}: {shorten(harmless(effect.what), WIDTH)}",
+            f"  {effect.id} {effect.route}: {trim(harmless(effect.what), 2 * WIDTH)}",
             f": {effect.status}, {effect.handling}",
-            f", could affect {' and '.join(effect.could_affect)}" if effect.could_affect else "",
+            f"; {harmless(effect.bearing)}" if effect.bearing else _could_affect(effect),
             cited(effect.events),
         ),
     )
 
 
+def _could_affect(effect: OpenEffect) -> str:
+    return f", could affect {' and '.join(effect.could_affect)}" if effect.could_affect else ""
+
+
 def _files(completion: Completion) -> Iterator[Line]:
-    """Files that changed or should have; first what is not allowed, then the claim's, last private places."""
-    files = [file for file in completion.effects.files if file.history or file.attempts]
-    files.sort(key=lambda file: (file.allowed, file.private, not file.in_scope))
+    """Files that changed or should have; first what is not allowed, then the claim's; the trial's own apart."""
+    files = [f for f in completion.effects.files if not _is_own(f) and (f.history or failed_words(f))]
+    files.sort(key=lambda file: (file.allowed, not file.in_scope))
     yield from _section("files", files, _file)
+    own = [file for file in completion.effects.files if _is_own(file) and file.history]
+    yield from _section("private places and inherited descriptors", own, _own_file)
+
+
+def _is_own(file: FileSeen) -> bool:
+    """Tell whether a file is in a place of the trial's own, or behind a descriptor that it was given."""
+    return file.private or not file.reachable
+
+
+def _own_file(file: FileSeen) -> Line:
+    what = ", ".join(dict.fromkeys(file.history))
+    given = "" if file.reachable else ", inherited"
+    return line(f"  {what}: {shorten(safe(path_of(file)), WIDTH) or '(no name)'}{given}", cited(file.events))
 
 
 def _file(file: FileSeen) -> Line:
-    what = (file.net or "end not known") if file.history else "refused"
+    told = ", ".join(dict.fromkeys(file.history))
+    what = (file.net or f"{told} (not compared with before)") if file.history else failed_words(file)
+    came_and_went = bool(file.restored and file.history[0] == "created" and file.history[-1] in {"deleted", "renamed"})
+    moved = {True: f", to {safe(file.renamed_to or '')}", False: f", from {safe(file.renamed_from or '')}"}
+    away = file.renamed_to is not None and (file.net == "renamed" and file.after is None)
     return line(
-        f"  {what}: {shorten(safe(path_of(file)), WIDTH) or '(no name)'}",
-        ", changed and put back" if file.restored else "",
+        f"  {'came and went' if came_and_went else what}: {shorten(safe(path_of(file)), WIDTH) or '(no name)'}",
+        moved[away] if file.net == "renamed" and (file.renamed_to or file.renamed_from) else "",
+        ", changed and put back" if file.restored and not came_and_went else "",
         "" if file.allowed else Span(", not allowed", Tone.BAD),
         cited(file.events),
     )
@@ -214,7 +277,7 @@ def _processes(completion: Completion) -> Iterator[Line]:
         "processes",
         processes,
         lambda process: line(
-            f"  {process.id}  {shorten(name_of(process), WIDTH)}",
+            f"  {process_of(process)}",
             Span(", outlived the endpoint", Tone.OPEN) if process.outlived else "",
         ),
     )
@@ -222,7 +285,8 @@ def _processes(completion: Completion) -> Iterator[Line]:
 
 def _gaps(completion: Completion) -> Iterator[Line]:
     gaps = [(entry.route, gap) for entry in completion.coverage for gap in entry.gaps]
-    unseen = [entry.route for entry in completion.coverage if not entry.witnesses]
+    assumed = {text.partition(":")[0] for text in completion.separation.assumptions}
+    unseen = [e.route for e in completion.coverage if not e.witnesses and e.route not in assumed]
     yield from _section(
         "gaps in the evidence",
         gaps,
@@ -234,15 +298,20 @@ def _gaps(completion: Completion) -> Iterator[Line]:
 
 
 def _assumptions(completion: Completion) -> Iterator[Line]:
-    yield from _section("assumed", completion.separation.assumptions, lambda text: line(f"  {harmless(text)}"))
+    yield from _section(
+        "assumed, because nobody witnesses it",
+        completion.separation.assumptions,
+        lambda text: line(f"  {harmless(text)}"),
+    )
 
 
 def _log(completion: Completion, problem: str | None) -> Iterable[Line]:
     log = completion.log
     state = "sealed and verified" if problem is None and log.sealed else "not verified"
     lost = f", {log.lost:,} LOST" if log.lost else ", none lost"
-    text = f"log: {count(log.events, 'event')}{lost}, {count(log.frames, 'frame')}, {state}, {log.root}"
-    return (line(), line(Span(text, Tone.FAINT)))
+    text = f"evidence: {count(log.events, 'event')}{lost}, the first {count(log.frames, 'frame')} of the log, {state}"
+    root = f"its root: {log.root} (`supervise verify` tells that of the whole log, with this argument and the seal)"
+    return (line(), line(Span(text, Tone.FAINT)), line(Span(root, Tone.FAINT)))
 
 
 _SECTIONS = (

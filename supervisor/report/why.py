@@ -16,7 +16,7 @@ from supervisor.events import Event
 from supervisor.report.events_json import to_line
 from supervisor.report.lines import Line, Span, Tone, line, verdict_span
 from supervisor.report.safe import harmless, safe
-from supervisor.report.words import address, cited, name_of, path_of
+from supervisor.report.words import address, cited, failed_words, path_of, process_of
 from supervisor.verdict.completion import Completion, FileSeen, FlowSeen, OpenEffect, ProcessSeen, Reason
 
 LIMIT = 200
@@ -124,19 +124,24 @@ def _open_effect(effect: OpenEffect) -> Answer:
     lines = (
         line(f"{effect.id}: {effect.route}: {harmless(effect.what)}"),
         line(f"  {effect.status}, {effect.handling}, {'settled' if effect.settled else 'not settled'}"),
+        *([line(f"  {harmless(effect.bearing)}")] if effect.bearing else []),
         line(f"  could affect: {', '.join(effect.could_affect) or 'nothing'}"),
-        line("  prevented by:", cited(proof.prevented) if proof.prevented else " nothing"),
+        line("  prevented by:", cited(proof.prevented) if proof.prevented else _not_prevented(effect)),
         line("  checked by:", cited(proof.checked) if proof.checked else " nothing"),
         line(f"  which supports: {_listed(proof.supports)}"),
     )
     return Answer(lines=lines, numbers=frozenset(cited_by_it))
 
 
+def _not_prevented(effect: OpenEffect) -> str:
+    return " nothing: it was watched, not stopped" if effect.handling == "observed" else " nothing"
+
+
 def _process(process: ProcessSeen) -> Answer:
-    facts = [f"pid {process.pid} in the trial", f"made by {process.parent}" if process.parent else "CMD itself"]
+    facts = [f"made by {process.parent}" if process.parent else "CMD itself"]
     facts += ["alive at the endpoint"] if process.alive_at_endpoint else []
     facts += ["ran after it"] if process.outlived else []
-    head = line(f"{process.id}: {name_of(process)}")
+    head = line(process_of(process))
     return Answer(lines=(head, line(f"  {', '.join(facts)}")), process=process.id)
 
 
@@ -146,10 +151,14 @@ def _files(completion: Completion, path: str) -> Sequence[FileSeen]:
 
 
 def _file_line(file: FileSeen) -> Line:
-    history = ", ".join(file.history) or "not changed"
+    history = ", ".join(file.history) or failed_words(file) or "not changed"
+    end = file.net or ("not kept" if file.private or not file.reachable else "not compared with before")
+    names = [f"from {safe(file.renamed_from)}"] if file.renamed_from else []
+    names += [f"to {safe(file.renamed_to)}"] if file.renamed_to else []
+    moved = f" ({', '.join(names)})" if names else ""
     where = f"{'in' if file.in_scope else 'not in'} the claim's scope, {'' if file.allowed else 'not '}allowed"
     put_back = ", put back" if file.restored else ""
-    return line(f"{safe(path_of(file))}: {file.net or 'end not known'}{put_back}: {history}; {where}")
+    return line(f"{safe(path_of(file))}: {end}{put_back}: {history}{moved}; {where}")
 
 
 def _address(completion: Completion, reference: str) -> Answer:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 from base64 import b64decode
 from collections.abc import Sequence
 
 from msgspec import UnsetType
 
 from policies.amounts import format_size
+from supervisor.evidence.naming import listed
 from supervisor.report.lines import Span, Tone
 from supervisor.report.live import count
-from supervisor.report.safe import safe, safe_command
-from supervisor.verdict.completion import Completion, FileSeen, LimitSeen, ProcessSeen
+from supervisor.report.safe import harmless, safe, safe_command, shorten
+from supervisor.verdict.completion import Completion, FileSeen, LimitSeen, OutcomeState, ProcessSeen, StageSeen
+
+WIDTH = 100
+"""How long a command line or a path may be before its middle is left out."""
 
 CITED = 6
 """How many event numbers are written after one sentence."""
@@ -36,6 +41,12 @@ def name_of(process: ProcessSeen) -> str:
     return f"{words} …" if process.argv_truncated else words
 
 
+def process_of(process: ProcessSeen) -> str:
+    """Name a process as the reasons do, with the id that ``supervise why`` takes."""
+    name = name_of(process) or ("CMD's process" if process.parent is None else "a process")
+    return f"{shorten(name, WIDTH)} (pid {process.pid}, {process.id})"
+
+
 def path_of(file: FileSeen) -> str | bytes:
     """Give the path of a file entry, as bytes where it is no text."""
     if not isinstance(file.path, UnsetType):
@@ -47,6 +58,89 @@ def address(host: str | None, ip: str | None, port: int | None) -> str:
     """Write where a flow went: ``example.com (203.0.113.7) port 443``."""
     where = f"{safe(host)} ({ip})" if host and ip else host or ip or "unknown address"
     return where if port is None else f"{where} port {port}"
+
+
+REFUSALS = frozenset({errno.EPERM, errno.EACCES, errno.EROFS})
+"""Errors of a change that was refused."""
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+
+def failed_words(file: FileSeen) -> str | None:
+    """Say how changes of a file that never happened failed: ``refused (EACCES)``.
+
+    None when they asked for nothing that could happen: the name was there already, or was not.
+    """
+    for word, errors in (("refused", REFUSALS), ("failed", _NO_ROOM)):
+        names = dict.fromkeys(errno.errorcode[a.errno] for a in file.attempts if a.errno in errors)
+        if names:
+            return f"{word} ({', '.join(names)})"
+    return None
+
+
+def stage_words(completion: Completion) -> tuple[str, str | None]:
+    """Say what became of the staged writes, and what is to be done about it, if anything is."""
+    stage = completion.stage
+    if stage is None or stage.state == "unknown":
+        return "what became of the writes is not known", None
+    changes = count(stage.changes, "change")
+    match stage.state:
+        case "direct":
+            return f"written in place ({changes})", None
+        case "kept" | "applied" if not stage.changes and not stage.left_out:
+            return "nothing was changed", None
+        case "kept":
+            todo = f"`supervise commit {completion.run}` applies them, `supervise discard {completion.run}` drops them"
+            return f"{changes} kept in the stage, not applied: {harmless(stage.why or 'no reason is known')}", todo
+        case "applied":
+            return f"{changes} applied{_left_out(stage)}", None
+        case _:
+            part = (
+                f"{changes} not applied" if len(stage.conflicts) >= stage.changes else f"not all of {changes} applied"
+            )
+            goes_on = f"`supervise commit {completion.run}` goes on with it"
+            todo = _after_conflict(completion.run) if stage.conflicts else goes_on
+            return f"{part}: {harmless(stage.why or 'no reason is known')}{_left_out(stage)}", todo
+
+
+def _left_out(stage: StageSeen) -> str:
+    return f"; not allowed, so left out: {harmless(listed(stage.left_out))}" if stage.left_out else ""
+
+
+def _after_conflict(run: str) -> str:
+    kept = "what the trial wrote is below stage/upper in the directory of the run, and what the host has was left alone"
+    return f"{kept}: compare the two, then `supervise discard {run}`"
+
+
+def never_executed(completion: Completion) -> str | None:
+    """Say that CMD was never executed, and why; None when it was, or that is not known."""
+    if completion.endpoint.executed is not False:
+        return None
+    error = completion.endpoint.exec_error
+    return f"CMD was never executed: {_WHY_NOT.get(error or '') or error or 'it ended before that'}"
+
+
+_WHY_NOT = {"ENOENT": "not found (ENOENT)", "EACCES": "permission denied (EACCES)"}
+
+
+def captured_words(completion: Completion) -> str | None:
+    """Say that the outcome went on changing after it was captured, and where the captured state is kept."""
+    observed = completion.finality.observed
+    if not observed.changed_since:
+        return None
+    kept = f"; the captured state is kept in {observed.kept_in} of the run" if observed.kept_in else ""
+    return f"changed after it was captured: {harmless(listed(observed.changed_since))}{kept}"
+
+
+def outcome_words(state: OutcomeState) -> str:
+    """Say what lies at the path that the claim names."""
+    path = harmless(state.path)
+    if state.exists is None:
+        return f"{path}: could not be looked at"
+    if not state.exists:
+        return f"{path}: does not exist" if not state.existed_before else f"{path}: does not exist any more"
+    size = f", {count(state.size_bytes, 'byte')}" if state.size_bytes is not None and state.kind == "file" else ""
+    when = "as captured" if state.as_of == "captured" else "at the end"
+    return f"{path}: {state.kind}{size}{f', {state.digest}' if state.digest else ''}, {when}"
 
 
 def limit_of(met: LimitSeen) -> str:

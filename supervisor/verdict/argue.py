@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
 
-from policies.types import Policy
+from policies.types import Commit, FilesMode, Policy
 from supervisor.events import ProcessKey
-from supervisor.evidence.facts import Coverage, Facts, FileHistory, Process
+from supervisor.evidence.facts import ChangeKind, Coverage, Facts, FileHistory, Process
+from supervisor.evidence.naming import show
 from supervisor.verdict.completion import (
     AttemptSeen,
     ClaimMade,
@@ -26,12 +28,14 @@ from supervisor.verdict.completion import (
     ProcessSeen,
     RefusalSeen,
     RouteCovered,
+    StageSeen,
     StopRuleUsed,
 )
 from supervisor.verdict.judge import Judgement
 from supervisor.verdict.naming import b64, exact, exact_all, moment
 
 _Words = tuple[str, ...] | UnsetType
+_SHORT = 64
 _Ids = Mapping[ProcessKey | None, str | None]
 
 
@@ -73,6 +77,28 @@ def argue(
         scope=judgement.scope,
         result=judgement.result,
         log=log,
+        stage=_stage(facts, policy, judgement),
+    )
+
+
+def _stage(facts: Facts, policy: Policy, judgement: Judgement) -> StageSeen:
+    changes = sum(1 for h in facts.files if h.in_workspace and h.allowed and h.changes and h.net != "unchanged")
+    committed = facts.timeline.committed
+    if policy.files.mode is FilesMode.DIRECT:
+        return StageSeen(state="direct", changes=changes)
+    if committed is None:
+        return StageSeen(state="unknown", changes=changes)
+    why = committed.error
+    if committed.state == "kept":
+        why = "the policy says never"
+        if policy.files.commit is Commit.FINAL:
+            why = f"the policy applies a final outcome only, and this one is {judgement.finality.verdict}"
+    return StageSeen(
+        state=committed.state,
+        changes=changes,
+        why=why,
+        left_out=tuple(show(path) for path in committed.left_out),
+        conflicts=tuple(show(path) for path in committed.conflicts),
     )
 
 
@@ -96,6 +122,8 @@ def _endpoint(facts: Facts) -> Endpoint:
         at=None if line.endpoint_ns is None else moment(line.endpoint_ns, line.realtime_offset_ns),
         exit_code=main.exit_code if main else None,
         signal=main.signal if main else None,
+        executed=facts.executed,
+        exec_error=None if facts.exec_error is None else errno.errorcode.get(facts.exec_error, str(facts.exec_error)),
     )
 
 
@@ -110,9 +138,10 @@ def _coverage(entry: Coverage) -> RouteCovered:
 
 def _effects(facts: Facts) -> Effects:
     ids: dict[ProcessKey | None, str | None] = {process.key: str(process.key) for process in facts.processes}
+    shared = _Shared()
     return Effects(
         processes=tuple(_process(process, ids) for process in facts.processes),
-        files=tuple(_file(history, ids) for history in facts.files),
+        files=tuple([_file(history, ids, shared) for history in facts.files]),
         network=_network(facts, ids),
         contacts=tuple(
             ContactSeen(
@@ -167,27 +196,58 @@ def _earlier(process: Process) -> tuple[ExecutionSeen, ...]:
     return tuple(seen)
 
 
-def _file(history: FileHistory, ids: _Ids) -> FileSeen:
+class _Shared:
+    """Values that thousands of files have in common, made once each."""
+
+    def __init__(self) -> None:
+        self._words: dict[tuple[ChangeKind, ...], tuple[str, ...]] = {}
+        self._writers: dict[tuple[ProcessKey, ...], tuple[str, ...]] = {}
+
+    def history(self, history: FileHistory) -> tuple[str, ...]:
+        kinds = tuple([change.kind for change in history.changes])
+        words = self._words.get(kinds)
+        if words is None:
+            words = tuple(kind.value for kind in kinds)
+            if len(words) <= _SHORT:  # a long one is one of its kind
+                self._words[kinds] = words
+        return words
+
+    def writers(self, history: FileHistory) -> tuple[str, ...]:
+        writers = self._writers.get(history.writers)
+        if writers is None:
+            writers = self._writers[history.writers] = tuple(map(str, history.writers))
+        return writers
+
+
+def _name(path: bytes | None) -> str | None:
+    return None if path is None else show(path)
+
+
+def _file(history: FileHistory, ids: _Ids, shared: _Shared) -> FileSeen:
     path = exact(history.path)
     return FileSeen(
         path=UNSET if path is None else path,
         path_b64=b64(history.path) if path is None else UNSET,
         net=history.net,
         restored=history.restored,
-        history=tuple(change.kind.value for change in history.changes),
+        history=shared.history(history),
         history_total=history.changes_total,
         in_scope=history.in_scope,
         allowed=history.allowed,
         private=history.private,
         reachable=history.reachable,
-        writers=tuple(str(key) for key in history.writers),
+        writers=shared.writers(history),
         before=history.before.digest if history.before else None,
         after=history.after.digest if history.after else None,
         attempts=tuple(
             AttemptSeen(kind=a.kind.value, errno=a.error or 0, process=ids.get(a.process), event=a.event)
             for a in history.attempts
-        ),
+        )
+        if history.attempts
+        else (),
         events=history.events,
+        renamed_from=_name(history.renamed_from),
+        renamed_to=_name(history.renamed_to),
     )
 
 

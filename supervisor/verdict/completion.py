@@ -6,13 +6,16 @@ within version 1. What is no UTF-8 stands in ``…_b64`` instead of its plain fi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 SCHEMA = "completion-argument/1"
 
-_INDENTED = 4_000_000
-"""Above so many bytes the JSON is not indented: formatting would hold it in memory twice."""
+_INDENTED = 5000
+"""Above so many processes, files and flows the JSON is not indented: nobody reads it, and it would be twice as long."""
+_CHUNK = 2000
 
 
 class PolicyName(Struct, frozen=True, kw_only=True):
@@ -41,12 +44,20 @@ class StopRuleUsed(Struct, frozen=True, kw_only=True):
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
-    """How and when the interaction ended; all None while it never did."""
+    """How and when the interaction ended; all None while it never did.
+
+    Attributes:
+        executed: whether CMD's process ever became CMD. False: the exit code and all that was written are our own
+            message; None: that event may be among those that were lost.
+        exec_error: name of the error for which it did not (``ENOENT``).
+    """
 
     reason: str | None
     at: str | None
     exit_code: int | None
     signal: int | None
+    executed: bool | None = True
+    exec_error: str | None = None
 
 
 class GapFound(Struct, frozen=True, kw_only=True):
@@ -95,7 +106,7 @@ class ProcessSeen(Struct, frozen=True, kw_only=True):
     events: tuple[int, ...] = ()
 
 
-class AttemptSeen(Struct, frozen=True, kw_only=True):
+class AttemptSeen(Struct, frozen=True, kw_only=True, gc=False):
     """A change that was tried and failed."""
 
     kind: str
@@ -104,8 +115,8 @@ class AttemptSeen(Struct, frozen=True, kw_only=True):
     event: int
 
 
-class FileSeen(Struct, frozen=True, kw_only=True):
-    """Everything that happened to one path."""
+class FileSeen(Struct, frozen=True, kw_only=True, gc=False):
+    """Everything that happened to one path; the names that it came from or went to are as ``path`` is told."""
 
     path: str | UnsetType = UNSET
     path_b64: str | UnsetType = UNSET
@@ -122,6 +133,8 @@ class FileSeen(Struct, frozen=True, kw_only=True):
     after: str | None
     attempts: tuple[AttemptSeen, ...]
     events: tuple[int, ...]
+    renamed_from: str | None = None
+    renamed_to: str | None = None
 
 
 class FlowSeen(Struct, frozen=True, kw_only=True):
@@ -200,7 +213,7 @@ class Proof(Struct, frozen=True, kw_only=True):
 
 
 class OpenEffect(Struct, frozen=True, kw_only=True):
-    """An effect that may still act, or that persists where another run can meet it."""
+    """An effect that may still act, or that persists where another run can meet it; ``bearing`` is what follows."""
 
     id: str
     route: str
@@ -211,6 +224,7 @@ class OpenEffect(Struct, frozen=True, kw_only=True):
     settled: bool
     proof: Proof
     events: tuple[int, ...]
+    bearing: str | None = None
 
 
 class Reason(Struct, frozen=True, kw_only=True):
@@ -222,12 +236,41 @@ class Reason(Struct, frozen=True, kw_only=True):
     basis: str = "witnessed"
 
 
+class OutcomeState(Struct, frozen=True, kw_only=True):
+    """What lies at the path that the claim names; ``as_of`` is ``captured`` or ``end``.
+
+    Attributes:
+        exists: None when nobody could look.
+        existed_before: before the trial; None when that was not recorded.
+        kind: ``file``, ``directory``, …, None when nothing is there.
+        digest: of the content, ``sha256:…``, None for what has none or could not be read.
+    """
+
+    path: str
+    as_of: str
+    exists: bool | None
+    existed_before: bool | None
+    kind: str | None = None
+    size_bytes: int | None = None
+    digest: str | None = None
+
+
 class ObservedOutcome(Struct, frozen=True, kw_only=True):
-    """What was seen of the outcome, whatever the verdict."""
+    """What was seen of the outcome, whatever the verdict.
+
+    Attributes:
+        at, digest: of the captured state where a snapshot decides, else of the end.
+        kept_in: where the captured state is kept, below the directory of the run; None when nothing was captured.
+        changed_since: paths of the footprint that changed, or may have, after they were captured.
+        state: what lies at the path that the claim names; None when it names none.
+    """
 
     label: str | None
     at: str | None
     digest: str | None
+    kept_in: str | None = None
+    changed_since: tuple[str, ...] = ()
+    state: OutcomeState | None = None
 
 
 class Finality(Struct, frozen=True, kw_only=True):
@@ -273,6 +316,25 @@ class Result(Struct, frozen=True, kw_only=True):
     because: tuple[str, ...]
 
 
+class StageSeen(Struct, frozen=True, kw_only=True):
+    """What became of the staged writes.
+
+    Attributes:
+        state: ``applied``, ``kept`` (``supervise commit`` or ``discard`` decides), ``failed`` (not all were applied),
+            ``direct`` (nothing was staged), or ``unknown``.
+        changes: how many paths of the workspace that may be written ended otherwise than they began.
+        why: why it was kept or failed.
+        left_out: paths that may not be written, and were not applied.
+        conflicts: paths that the host stood against.
+    """
+
+    state: str
+    changes: int
+    why: str | None = None
+    left_out: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+
+
 class LogFigures(Struct, frozen=True, kw_only=True):
     """The log that all this rests on, up to the evidence checkpoint."""
 
@@ -303,12 +365,46 @@ class Completion(Struct, frozen=True, kw_only=True):
     scope: Scope
     result: Result
     log: LogFigures
+    stage: StageSeen | None = None
 
 
 def to_json(completion: Completion) -> bytes:
-    """Write ``completion.json``: indented unless it is too long for people anyway, one newline at the end."""
-    raw = msgspec.json.encode(completion)
-    return (msgspec.json.format(raw, indent=1) if len(raw) < _INDENTED else raw) + b"\n"
+    """Write ``completion.json`` in one piece: see `json_parts`."""
+    return b"".join(json_parts(completion))
+
+
+def json_parts(completion: Completion) -> Iterator[bytes]:
+    """Write ``completion.json`` part by part: indented unless it is too long for people anyway; ends with a newline.
+
+    In parts, because the whole of a long one would be held in memory beside what it is made from.
+    """
+    effects = completion.effects
+    if len(effects.files) + len(effects.processes) + len(effects.network) <= _INDENTED:
+        yield msgspec.json.format(msgspec.json.encode(completion), indent=1) + b"\n"
+        return
+    yield from _struct_parts(completion)
+    yield b"\n"
+
+
+def _struct_parts(value: Struct) -> Iterator[bytes]:
+    """Write a struct; its tuples are written `_CHUNK` items at a time."""
+    before = b"{"
+    for name in value.__struct_fields__:
+        field = getattr(value, name)
+        if field is UNSET:
+            continue
+        yield before + msgspec.json.encode(name) + b":"
+        before = b","
+        if isinstance(field, Effects):
+            yield from _struct_parts(field)
+        elif isinstance(field, tuple):
+            yield b"["
+            for start in range(0, len(field), _CHUNK):
+                yield (b"," if start else b"") + msgspec.json.encode(field[start : start + _CHUNK])[1:-1]
+            yield b"]"
+        else:
+            yield msgspec.json.encode(field)
+    yield b"}"
 
 
 def from_json(raw: bytes) -> Completion:

@@ -11,15 +11,19 @@ The laws:
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from policies.types import PeriodKind
-from supervisor.evidence.facts import Process
+from supervisor.evidence.facts import Facts, Process
+from supervisor.evidence.naming import listed, show
 from supervisor.verdict.completion import Reason
-from supervisor.verdict.naming import name_process, show
 from supervisor.verdict.situation import Capture, Captured, Following, Situation
+
+KEPT_IN = "snapshot/upper"
+"""Where the last captured state is kept, below the directory of the run."""
 
 _NAMED = 20
 """How many processes or files the reasons name one by one."""
@@ -73,12 +77,23 @@ def judge_finality(situation: Situation) -> FinalityFound:
             closed, why, events = _resolve(answer, situation)
             found = [Reason(rule=row.rule, text=f"{text}{why}", events=numbers + events) for text, numbers in findings]
             (final if closed else unresolved).extend(found)
+    captured = situation.at_endpoint if period is PeriodKind.ENDPOINT else situation.at_deadline
     return FinalityFound(
         final=bool(final) and not unresolved,
         intervened=situation.following in _INTERVENTIONS and period is not PeriodKind.ENDPOINT,
-        reasons=(*unresolved, *final),
-        captured=situation.at_endpoint if period is PeriodKind.ENDPOINT else situation.at_deadline,
+        reasons=(*unresolved, *_changed_since(captured), *final),
+        captured=captured,
     )
+
+
+def _changed_since(captured: Captured | None) -> tuple[Reason, ...]:
+    """Say that the footprint went on changing after it was captured; that changes no verdict about the capture."""
+    if captured is None or captured.snapshot is None or not captured.changed_since:
+        return ()
+    names = listed([show(history.path) for history in captured.changed_since])
+    events = tuple(n for history in captured.changed_since[:_NAMED] for n in history.events[-2:])
+    text = f"changed since it was captured: {names}; the claim is about the captured state, kept in the run's {KEPT_IN}"
+    return (Reason(rule="changed-since-captured", text=text, events=(captured.snapshot.event, *events)),)
 
 
 def _resolve(answer: Answer, situation: Situation) -> tuple[bool, str, tuple[int, ...]]:
@@ -93,7 +108,8 @@ def _resolve(answer: Answer, situation: Situation) -> tuple[bool, str, tuple[int
         case Answer.BY_DEADLINE if situation.by_deadline:
             return True, f"; that was within {situation.policy.claim.period.within_s:g} s", ()
         case Answer.BY_DEADLINE | Answer.AT_DEADLINE:
-            return _by_capture(situation.at_deadline, "D")
+            within = f"{situation.policy.claim.period.within_s:g} s after the endpoint"
+            return _by_capture(situation.at_deadline, within)
 
 
 def _by_capture(captured: Captured | None, moment: str) -> tuple[bool, str, tuple[int, ...]]:
@@ -103,15 +119,15 @@ def _by_capture(captured: Captured | None, moment: str) -> tuple[bool, str, tupl
     events = () if snapshot is None else tuple(n for n in (snapshot.frozen_event, snapshot.event) if n is not None)
     match captured.how:
         case Capture.WRITTEN:
-            names = ", ".join(show(history.path) for history in captured.spoiled_by[:_NAMED])
+            names = listed([show(history.path) for history in captured.spoiled_by])
             spoiled = tuple(n for history in captured.spoiled_by[:_NAMED] for n in history.events[-2:])
-            return False, f"; {names} was or may have been written between {moment} and the freeze", events + spoiled
+            return False, f"; written, or maybe written, between {moment} and the capture: {names}", events + spoiled
         case Capture.LOST:
-            return False, f"; events were lost between {moment} and the freeze", events
+            return False, f"; events were lost between {moment} and the capture", events
         case _ if snapshot is None:
             return True, f"; nothing wrote the outcome after {moment}", ()
         case _:
-            return True, f"; the outcome was captured frozen, unwritten since {moment}", events
+            return True, f"; the outcome was captured frozen, unwritten between {moment} and the freeze", events
 
 
 # -- findings ------------------------------------------------------------------------------------------------------
@@ -123,15 +139,17 @@ def _when(following: Following, text: str) -> Callable[[Situation], Sequence[tup
     def find(situation: Situation) -> Sequence[tuple[str, tuple[int, ...]]]:
         if situation.following is not following:
             return ()
-        return _name_all(situation.cut or situation.after, text, _numbers(situation, "trial.killed", "trial.emptied"))
+        events = _numbers(situation, "trial.killed", "trial.emptied")
+        return _name_all(situation, situation.cut or situation.after, text, events)
 
     return find
 
 
 def _name_all(
-    processes: Sequence[Process], text: str, events: tuple[int, ...]
+    situation: Situation, processes: Sequence[Process], text: str, events: tuple[int, ...]
 ) -> Sequence[tuple[str, tuple[int, ...]]]:
-    found = [(text.format(name_process(process)), process.events + events) for process in processes[:_NAMED]]
+    names = situation.names
+    found = [(text.format(names.of(process)), process.events + events) for process in processes[:_NAMED]]
     if len(processes) > _NAMED:
         found.append((text.format(f"{len(processes) - _NAMED} more processes"), events))
     return found
@@ -160,7 +178,7 @@ def _not_emptied(situation: Situation) -> Sequence[tuple[str, tuple[int, ...]]]:
     text = "nobody saw the trial empty" if left is None else f"{left} processes of the trial could not be ended"
     alive = [process for process in situation.after if process.exited_ns is None]
     events = _numbers(situation, "trial.endpoint", "trial.emptied")
-    return [(text, events), *_name_all(alive, "{} was never seen ending", ())]
+    return [(text, events), *_name_all(situation, alive, "{} was never seen ending", ())]
 
 
 def _gaps(situation: Situation) -> Sequence[tuple[str, tuple[int, ...]]]:
@@ -172,6 +190,22 @@ def _empty(situation: Situation) -> Sequence[tuple[str, tuple[int, ...]]]:
         return ()
     text = "no process of the trial ran after the endpoint, and its cgroup was seen empty"
     return ((text, _numbers(situation, "trial.endpoint", "trial.emptied")),)
+
+
+def _never_executed(situation: Situation) -> Sequence[tuple[str, tuple[int, ...]]]:
+    if situation.facts.executed is not False or situation.facts.timeline.released_ns is None:
+        return ()
+    text = f"CMD was never executed: {why_not_executed(situation.facts)}; nothing of it ever ran"
+    return ((text, _numbers(situation, "trial.released")),)
+
+
+def why_not_executed(facts: Facts) -> str:
+    """Say why CMD was never executed, as a shell does."""
+    error = facts.exec_error
+    if error is None:
+        return "it ended before that"
+    words = {errno.ENOENT: "not found", errno.EACCES: "permission denied", errno.ENOEXEC: "not in a known format"}
+    return words.get(error) or errno.errorcode.get(error, f"error {error}")
 
 
 def _descriptors(situation: Situation) -> Sequence[tuple[str, tuple[int, ...]]]:
@@ -186,10 +220,10 @@ def _connections(situation: Situation) -> Sequence[tuple[str, tuple[int, ...]]]:
 
 
 def _commit_failed(situation: Situation) -> Sequence[tuple[str, tuple[int, ...]]]:
-    line = situation.facts.timeline
-    if line.commit_state != "failed":
+    committed = situation.facts.timeline.committed
+    if committed is None or committed.state != "failed":
         return ()
-    text = f"the staged writes could not be applied: {line.commit_error or 'no reason was given'}"
+    text = f"the staged writes could not all be applied: {committed.error or 'no reason was given'}"
     return ((text, _numbers(situation, "stage.committed")),)
 
 
@@ -205,6 +239,7 @@ TABLE: tuple[Row, ...] = (
     Row(rule="service-contacted", find=_connections, endpoint=Answer.SNAPSHOT, within=_U, eventually=_U),
     Row(rule="commit-failed", find=_commit_failed, endpoint=_U, within=_U, eventually=_U),
     Row(rule="not-emptied", find=_not_emptied, endpoint=Answer.SNAPSHOT, within=_U, eventually=_U),
+    Row(rule="never-executed", find=_never_executed, endpoint=_F, within=_F, eventually=_F),
     Row(rule="nothing-alive", find=_empty, endpoint=_F, within=_F, eventually=_F),
     Row(
         rule="ended-while-followed",

@@ -6,21 +6,27 @@ from dataclasses import dataclass
 
 from policies.types import Policy
 from supervisor.evidence.facts import Facts
+from supervisor.evidence.histories import unknown
+from supervisor.evidence.naming import show
 from supervisor.verdict.completion import (
     Finality,
     ObservedOutcome,
     OpenEffect,
+    OutcomeState,
     Reason,
     Result,
     Scope,
     Separation,
 )
-from supervisor.verdict.finality import FinalityFound, judge_finality
+from supervisor.verdict.finality import KEPT_IN, FinalityFound, judge_finality
 from supervisor.verdict.naming import moment
 from supervisor.verdict.open_effects import list_open_effects
 from supervisor.verdict.scope import judge_scope
 from supervisor.verdict.separation import judge_separation
-from supervisor.verdict.situation import Situation, read_situation
+from supervisor.verdict.situation import Captured, Situation, read_situation
+
+_NAMED = 100
+"""How many paths that changed since they were captured are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +111,8 @@ def _observed(
     found: FinalityFound, situation: Situation, grade: Grade | None, outcome_digest: str | None
 ) -> ObservedOutcome:
     line = situation.facts.timeline
-    snapshot = found.captured.snapshot if found.captured else None
+    captured = found.captured
+    snapshot = captured.snapshot if captured else None
     at_ns = snapshot.at_ns if snapshot else line.emptied_ns or line.endpoint_ns
     digest = snapshot.digest if snapshot else outcome_digest
     if grade is not None:
@@ -114,6 +121,31 @@ def _observed(
         label=grade.label if grade else None,
         at=None if at_ns is None else moment(at_ns, line.realtime_offset_ns),
         digest=digest,
+        kept_in=KEPT_IN if snapshot and snapshot == line.snapshots[-1] else None,
+        changed_since=tuple(show(history.path) for history in captured.changed_since[:_NAMED]) if captured else (),
+        state=_outcome(situation.facts, captured),
+    )
+
+
+def _outcome(facts: Facts, captured: Captured | None) -> OutcomeState | None:
+    """Tell what lies at the path that the claim names: as captured, unless it is what it was then."""
+    outcome = facts.outcome
+    if outcome is None:
+        return None
+    observed = outcome.observed
+    if observed is None:
+        return OutcomeState(path=show(outcome.path), as_of="end", exists=None, existed_before=None)
+    after = observed.after
+    known = after is None or not unknown(after)
+    changed = captured is not None and captured.snapshot is not None and bool(captured.changed_since)
+    return OutcomeState(
+        path=show(outcome.path),
+        as_of="end" if changed or captured is None or captured.snapshot is None else "captured",
+        exists=after is not None if known else None,
+        existed_before=None if unknown(observed.before) else observed.before is not None,
+        kind=after.kind.value if after and known else None,
+        size_bytes=after.size_bytes if after and known else None,
+        digest=after.digest if after and known else None,
     )
 
 
@@ -129,5 +161,5 @@ def combine(finality: Finality, scope: Scope, *, graded: bool) -> Result:
 
 def _because_label(finality: Finality, *, graded: bool) -> str:
     if not graded:
-        return f"finality is {finality.verdict}; no grader was declared, so there is no label"
+        return f"finality is {finality.verdict}, and nothing graded the outcome"
     return f"finality is {finality.verdict}; the label is {finality.label or 'not given'}"

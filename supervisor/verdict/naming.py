@@ -1,4 +1,4 @@
-"""Words for people. In: facts; out: how texts and the completion argument name processes, paths and moments."""
+"""Words for people. In: facts; out: how the completion argument writes bytes and moments."""
 
 from __future__ import annotations
 
@@ -6,23 +6,7 @@ import base64
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from supervisor.evidence.facts import Process
-
-_LONGEST = 120
 _BILLION = 1_000_000_000
-
-
-def name_process(process: Process) -> str:
-    """Name a process: ``sleep 61.5 (pid 12)``."""
-    words = " ".join(show(word) for word in process.argv) or show(process.exe) or "a process"
-    words = words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…"
-    return f"{words} (pid {process.pid})"
-
-
-def show(raw: bytes) -> str:
-    """Give bytes for people: UTF-8, on one line, the rest escaped."""
-    text = raw.decode("utf-8", "backslashreplace")
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def exact(raw: bytes) -> str | None:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from policies.types import Commit, FilesMode, PeriodKind
 from supervisor.evidence.facts import FileHistory, OutsideContact, Process
+from supervisor.evidence.naming import listed, show
 from supervisor.verdict.completion import OpenEffect, Proof
-from supervisor.verdict.naming import name_process, show
 from supervisor.verdict.situation import SIGKILL, Capture, Following, Situation
 
 _NAMED = 10
+_CAPTURED = "does not affect the claim: the outcome was captured at the endpoint"
 
 
 def list_open_effects(situation: Situation, *, final: bool) -> tuple[OpenEffect, ...]:
@@ -29,9 +32,7 @@ def list_open_effects(situation: Situation, *, final: bool) -> tuple[OpenEffect,
 
 
 def _numbered(effect: OpenEffect, place: int) -> OpenEffect:
-    return OpenEffect(
-        **{name: getattr(effect, name) for name in effect.__struct_fields__ if name != "id"}, id=f"o{place}"
-    )
+    return replace(effect, id=f"o{place}")
 
 
 def _processes(situation: Situation) -> Iterator[OpenEffect]:
@@ -43,47 +44,64 @@ def _processes(situation: Situation) -> Iterator[OpenEffect]:
 def _ended_process(process: Process, situation: Situation) -> OpenEffect:
     emptied = situation.facts.timeline.events.get("trial.emptied")
     checked = process.events[-1:] if process.exited_ns is not None else () if emptied is None else (emptied,)
-    return _process(
+    effect = _process(
         process,
+        situation,
         status="terminal" if checked else "unknown",
         handling="observed",
         settled=bool(checked),
         proof=Proof(checked=checked, supports=("finality",) if checked else ()),
     )
+    if not checked:
+        return replace(effect, bearing="may still change the outcome: nobody saw it end")
+    bearing = "is over: it was followed until it ended by itself, so what it did is part of the settled outcome"
+    return replace(effect, bearing=_CAPTURED if _captured(situation) else bearing)
 
 
 def _cut_process(process: Process, situation: Situation) -> OpenEffect:
     line = situation.facts.timeline
-    listed = [kill for kill in line.kills if process.key in kill.killed or process.signal == SIGKILL]
-    kill = listed[-1] if listed else None
+    kills = [kill for kill in line.kills if process.key in kill.killed or process.signal == SIGKILL]
+    kill = kills[-1] if kills else None
     prevented = (kill.event,) if kill else ()
     emptied = line.events.get("trial.emptied")
     checked = (emptied,) if situation.emptied and emptied is not None else ()
     proved = bool(prevented and checked)
     if situation.following is Following.CANCELLED and proved:
         proof = Proof(prevented=prevented, checked=checked, supports=("finality", "separation"))
-        return _process(process, status="terminal", handling="cancelled", settled=True, proof=proof)
+        effect = _process(process, situation, status="terminal", handling="cancelled", settled=True, proof=proof)
+        return replace(effect, bearing="does not affect the claim: it was killed, as declared, and seen gone")
     if situation.following is Following.ISOLATED:
         isolated = (line.events["trial.isolated"],)
         proof = Proof(prevented=isolated, checked=isolated + _snapshot(situation), supports=("finality",))
-        return _process(process, status="pending", handling="isolated", settled=False, proof=proof)
+        effect = _process(process, situation, status="pending", handling="isolated", settled=False, proof=proof)
+        return replace(effect, bearing="does not affect the claim: the workspace was read-only to it from then on")
     proof = Proof(prevented=prevented, checked=checked, supports=("separation",) if proved else ())
-    if situation.policy.claim.period.kind is PeriodKind.ENDPOINT and situation.at_endpoint.how is Capture.GOOD:
+    if _captured(situation):
         proof = Proof(
             prevented=_frozen(situation) + prevented,
             checked=_snapshot(situation) + checked,
             supports=("finality", *proof.supports),
         )
-        return _process(process, status="pending", handling="observed", settled=False, proof=proof)
+        effect = _process(process, situation, status="pending", handling="observed", settled=False, proof=proof)
+        return replace(effect, bearing=_CAPTURED)
     status = "pending" if prevented else "unknown"
-    return _process(process, status=status, handling="unresolved", settled=False, proof=proof)
+    effect = _process(process, situation, status=status, handling="unresolved", settled=False, proof=proof)
+    bearing = "keeps the claim open: it had not ended by itself when we killed it"
+    return replace(effect, bearing=bearing if prevented else "may still change the outcome: nobody saw it end")
 
 
-def _process(process: Process, *, status: str, handling: str, settled: bool, proof: Proof) -> OpenEffect:
+def _captured(situation: Situation) -> bool:
+    """Tell whether the claim is about the endpoint, and the state then is known whatever came later."""
+    return situation.policy.claim.period.kind is PeriodKind.ENDPOINT and situation.at_endpoint.how is Capture.GOOD
+
+
+def _process(
+    process: Process, situation: Situation, *, status: str, handling: str, settled: bool, proof: Proof
+) -> OpenEffect:
     return OpenEffect(
         id="",
         route="process",
-        what=name_process(process),
+        what=situation.names.of(process),
         status=status,
         # Every process of the trial can write the workspace, and all footprints lie where the trial can write.
         could_affect=("outcome",),
@@ -120,6 +138,7 @@ def _contact(contact: OutsideContact) -> OpenEffect:
         settled=False,
         proof=Proof(),
         events=contact.events,
+        bearing="is not known: what was asked for there may still act, and nobody here can see it",
     )
 
 
@@ -127,20 +146,21 @@ def _persistent_files(situation: Situation, *, final: bool) -> Iterator[OpenEffe
     """Tell of changes that stay in the host's workspace, where another run can meet them."""
     if not _stays(situation, final=final):
         return
-    changed = [history for history in situation.facts.files if _persists(history)]
+    committed = situation.facts.timeline.committed
+    refused = frozenset(committed.conflicts) if committed else frozenset()
+    changed = [h for h in situation.facts.files if _persists(h) and h.path not in refused]
     if changed:
-        names = ", ".join(show(history.path) for history in changed[:_NAMED])
-        more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
         yield OpenEffect(
             id="",
             route="file",
-            what=f"changes that stay in the workspace: {names}{more}",
+            what=f"changes that stay in the workspace: {listed([show(history.path) for history in changed])}",
             status="persistent",
             could_affect=("runs",),
             handling="unresolved",
             settled=True,
             proof=Proof(),
             events=tuple(n for history in changed[:_NAMED] for n in history.events[-1:]),
+            bearing="does not affect this run's verdicts on finality and scope; another run can meet it",
         )
 
 
@@ -150,9 +170,9 @@ def _persists(history: FileHistory) -> bool:
 
 def _stays(situation: Situation, *, final: bool) -> bool:
     """Tell whether staged writes are applied: as it happened when that is known, else as the policy will have it."""
-    files, state = situation.policy.files, situation.facts.timeline.commit_state
+    files, committed = situation.policy.files, situation.facts.timeline.committed
     if files.mode is FilesMode.DIRECT:
         return True
-    if state is not None:
-        return state != "kept"
+    if committed is not None:
+        return committed.state != "kept"
     return files.commit is Commit.ALWAYS or (files.commit is Commit.FINAL and final)

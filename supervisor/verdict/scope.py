@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from policies.types import Policy
 from supervisor.events import ProcessKey
 from supervisor.evidence.facts import Change, Facts, FileHistory, Flow
+from supervisor.evidence.naming import Names, show
 from supervisor.verdict.completion import Reason, Scope
-from supervisor.verdict.naming import name_process, show
 
 REFUSED = frozenset({errno.EPERM, errno.EACCES, errno.EROFS})
 """An attempt that failed so was refused. Others (the name exists, or does not) asked for nothing that could happen."""
@@ -30,12 +30,12 @@ _Found = tuple[str, str, ProcessKey | None, tuple[int, ...]]
 
 def judge_scope(facts: Facts, policy: Policy, *, sealed: bool) -> Scope:
     """List the violations, and what keeps us from calling the trial clean."""
-    names: dict[ProcessKey | None, str] = {process.key: name_process(process) for process in facts.processes}
+    names = Names(facts.processes)
     violations = tuple(
         violation for found in (_files(facts, policy), _flows(facts), _contacts(facts)) for violation in found
     )
     named = tuple(
-        Reason(rule=rule, text=f"{text}, by {names.get(process, 'nobody known')}", events=events)
+        Reason(rule=rule, text=f"{text}, by {names.find(process)}", events=events)
         for rule, text, process, events in violations
     )
     gaps = tuple(_gaps(facts, sealed=sealed))

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from supervisor.evidence.facts import Facts
+from policies.types import FilesMode, Policy
+from supervisor.evidence.facts import Facts, Route
 from supervisor.verdict.completion import OpenEffect, OpenRoute, Reason, Separation
 from supervisor.verdict.situation import Situation
+
+_COUNTING = "it is about counting runs, not about this one's label"
 
 
 def judge_separation(situation: Situation, effects: tuple[OpenEffect, ...]) -> Separation:
@@ -20,7 +23,7 @@ def judge_separation(situation: Situation, effects: tuple[OpenEffect, ...]) -> S
         for effect in effects
         if _reaches_runs(effect, situation)
     )
-    reasons = (*_open(routes), *_gaps(situation))
+    reasons = (*_open(routes, situation.policy), *_gaps(situation))
     closed = () if reasons else (_closed(situation.facts),)
     return Separation(
         verdict="unresolved" if reasons else "separate",
@@ -35,9 +38,18 @@ def _reaches_runs(effect: OpenEffect, situation: Situation) -> bool:
     return "runs" in effect.could_affect or (effect.route == "process" and not situation.emptied)
 
 
-def _open(routes: tuple[OpenRoute, ...]) -> Iterator[Reason]:
+def _open(routes: tuple[OpenRoute, ...], policy: Policy) -> Iterator[Reason]:
     for route in routes:
-        yield Reason(rule="open-route", text=f"{route.route}: {route.text}", events=route.events)
+        text = f"{route.route}: {route.text}"
+        if route.route == Route.FILE:
+            text += f"; a later run can meet them there ({_to_close(policy)}); {_COUNTING}"
+        yield Reason(rule="open-route", text=text, events=route.events)
+
+
+def _to_close(policy: Policy) -> str:
+    """Say what would close the route through committed files."""
+    direct = policy.files.mode is FilesMode.DIRECT
+    return f"{'staged and ' if direct else ''}with `--commit never` they stay {'apart' if direct else 'staged'}"
 
 
 def _gaps(situation: Situation) -> Iterator[Reason]:

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from policies.types import AtEndpoint, LimitRole, Policy
 from supervisor.evidence.facts import Facts, FileHistory, Gap, OutsideContact, Process, Snapshot
+from supervisor.evidence.naming import Names
 
 _BILLION = 1_000_000_000
 SIGKILL = 9
@@ -41,11 +42,12 @@ class Capture(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Captured:
-    """The state at one moment: how good it is, from which snapshot, and who spoiled it."""
+    """The state at one moment: how good it is, from which snapshot, who spoiled it, and what was written after it."""
 
     how: Capture
     snapshot: Snapshot | None = None
     spoiled_by: tuple[FileHistory, ...] = ()
+    changed_since: tuple[FileHistory, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,7 @@ class Situation:
     by_deadline: bool
     gaps: tuple[Gap, ...]
     contacts: tuple[OutsideContact, ...]
+    names: Names
 
     @property
     def emptied(self) -> bool:
@@ -99,6 +102,7 @@ def read_situation(facts: Facts, policy: Policy, *, sealed: bool) -> Situation:
         by_deadline=deadline_ns is not None and last_end_ns is not None and last_end_ns <= deadline_ns,
         gaps=tuple(gap for gap in facts.gaps if "finality" in gap.costs),
         contacts=tuple(contact for contact in facts.contacts if contact.error is None),
+        names=Names(facts.processes),
     )
 
 
@@ -123,7 +127,7 @@ def _cut(facts: Facts, policy: Policy, after: tuple[Process, ...]) -> tuple[Proc
 
 
 def _is_task_limit(facts: Facts, policy: Policy) -> bool:
-    return policy.stop.role is LimitRole.TASK and facts.timeline.endpoint_reason in {"timeout", "budget"}
+    return policy.stop.role is LimitRole.TASK and facts.timeline.endpoint_reason == "timeout"
 
 
 def _following(facts: Facts, policy: Policy, after: tuple[Process, ...], cut: tuple[Process, ...]) -> Following:
@@ -190,14 +194,21 @@ def _captured(facts: Facts, at_ns: int) -> Captured:
 
 
 def _unwritten(facts: Facts, from_ns: int, to_ns: int, snapshot: Snapshot | None) -> Captured:
-    """Require that nothing wrote the footprint between a moment and its capture, and that nothing was lost there."""
+    """Require that nothing wrote the footprint between a moment and its capture, and that nothing was lost there.
+
+    What was written through a descriptor that the trial was given is in no snapshot: it must not be written later.
+    """
+    footprint = [history for history in facts.files if history.in_scope and history.written_after]
     spoiled = tuple(
         history
-        for history in facts.files
-        if history.in_scope and any(start <= to_ns and end > from_ns for start, end in history.written_after)
+        for history in footprint
+        if any(end > from_ns and (start <= to_ns or not history.reachable) for start, end in history.written_after)
+    )
+    since = snapshot and tuple(
+        history for history in footprint if any(end > snapshot.at_ns for _, end in history.written_after)
     )
     if spoiled:
-        return Captured(how=Capture.WRITTEN, snapshot=snapshot, spoiled_by=spoiled)
-    if any(loss.first_ns <= to_ns and loss.last_ns >= from_ns for loss in facts.losses):
-        return Captured(how=Capture.LOST, snapshot=snapshot)
-    return Captured(how=Capture.GOOD, snapshot=snapshot)
+        return Captured(how=Capture.WRITTEN, snapshot=snapshot, spoiled_by=spoiled, changed_since=since or ())
+    if any(not loss.timed or (loss.first_ns <= to_ns and loss.last_ns >= from_ns) for loss in facts.losses):
+        return Captured(how=Capture.LOST, snapshot=snapshot, changed_since=since or ())
+    return Captured(how=Capture.GOOD, snapshot=snapshot, changed_since=since or ())

@@ -24,7 +24,7 @@ STAGES = (
     ("supervisor.campaign",),
     ("supervisor.run",),
     ("supervisor.harness",),
-    ("supervisor.cli", "supervisor.arguments", "supervisor.__main__"),
+    ("supervisor.cli", "supervisor.asking", "supervisor.arguments", "supervisor.__main__"),
 )
 """In the order of the straight line: a stage imports earlier ones only. A stage is a room, or a few modules.
 
@@ -47,6 +47,11 @@ SYSTEM_ACCESS = {
     "supervisor.following": "polls the descriptors that a trial's end is seen by",
     "supervisor.trial": "holds the descriptors of one trial",
     "supervisor.signals": "waits for the signals that the supervisor gets",
+    "supervisor.asking": "takes over the words and the environment of a caller, and where he is",
+    "supervisor.differing": "reads both sides of a file by descriptor",
+    "supervisor.status": "writes to the descriptor that a caller named",
+    "supervisor.streams": "holds the standard streams",
+    "supervisor.unseen": "looks for the program that a caller named",
     "supervisor.cli": "the one module that reads the environment and the terminal, prints and exits",
     "supervisor.harness": "takes the caller's environment where none is given",
     "probes.doctor": "reads the environment for the state directory",

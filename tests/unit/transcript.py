@@ -102,6 +102,7 @@ class Transcript:
         self.add(ev.TrialTested, process=None, canary="closing", findings=(), witnessed=())
         self.exit(INIT)
         self.add(ev.TrialEmptied, process=None, pids_left=pids_left)
+        self.add(ev.TrialCounted, process=None, egress_packets=0, egress_bytes=0)
 
     # -- processes --
 

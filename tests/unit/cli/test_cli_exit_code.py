@@ -23,7 +23,6 @@ BAD = {"finality": {"verdict": "unresolved"}, "scope": {"verdict": "violated"}}
         ({"reason": "signal", "exit_code": None, "signal": 11}, 139),
         ({"reason": "timeout", "exit_code": None, "signal": 15}, 124),
         ({"reason": "timeout", "exit_code": 0}, 124),
-        ({"reason": "budget", "exit_code": 0}, 124),
         ({"reason": "stopped", "exit_code": None, "signal": 2}, 130),
         ({"reason": "exit", "exit_code": None}, 125),
     ],

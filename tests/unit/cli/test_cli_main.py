@@ -94,7 +94,14 @@ def test_status_lines_are_json_objects(machinery: Machinery) -> None:
     with os.fdopen(reader, "rb") as lines:
         records = [json.loads(line) for line in lines]
     assert [record["phase"] for record in records] == ["held", "settling", "done"]
-    assert records[-1] == {"phase": "done", "run": "r", "exit_code": 0}
+    assert records[-1] == {
+        "phase": "done",
+        "run": machinery.argument.run,
+        "exit_code": 0,
+        "endpoint": {"reason": "exit", "exit_code": 0, "signal": None},
+        "executed": True,
+        "exec_error": None,
+    }
     assert machinery.requests[0].status_fd == writer
 
 

@@ -76,21 +76,21 @@ def test_a_sealed_run_is_listed_shown_and_verified(home: Home, capfd: pytest.Cap
 
 
 def test_a_run_whose_supervisor_died_is_unsealed_and_never_final(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
-    """It is listed as such, nothing of it is resolved in text or JSON, it does not verify; its events are there."""
+    """It is listed as such, nothing is resolved in text or JSON, `show` exits as `verify` does; events are there."""
     run = make_run(home, sealed=False)
     run.completion.write_text(json.dumps(GOOD))
     main(["ls"])
     assert "unsealed" in capfd.readouterr().out
-    assert main(["show", "last"]) == 0
+    assert main(["show", "last"]) == 1
     assert "final\n" not in capfd.readouterr().out
-    assert main(["show", "last", "--format", "json"]) == 0
+    assert main(["show", "last", "--format", "json"]) == 1
     shown = json.loads(capfd.readouterr().out)
     assert {shown[name]["verdict"] for name in ("finality", "separation", "scope")} == {"unresolved"}
     assert main(["verify", "last"]) == 1
     run.completion.unlink()
-    assert main(["show", "last"]) == 0
+    assert main(["show", "last"]) == 1
     assert capfd.readouterr().out.count("unresolved") == 3
-    assert main(["show", "last", "--format", "json"]) == 125
+    assert main(["show", "last", "--format", "json"]) == 1
     assert capfd.readouterr().out == ""
     assert main(["events", "last"]) == 0
     assert len(capfd.readouterr().out.splitlines()) == 3
@@ -100,11 +100,11 @@ def test_an_altered_verdict_is_shown_as_unverified_and_fails(home: Home, capfd: 
     """Whoever reads only the first line reads that it does not hold."""
     run = make_run(home)
     run.completion.write_bytes(run.completion.read_bytes().replace(b'"clean"', b'"dirty"'))
-    assert main(["show", "last"]) == 125
+    assert main(["show", "last"]) == 1
     told = capfd.readouterr()
     assert told.out.startswith("unverified  ")
     assert "does not verify" in told.err
-    assert main(["show", "last", "--format", "json"]) == 125
+    assert main(["show", "last", "--format", "json"]) == 1
     assert capfd.readouterr().out == ""
     assert main(["verify", "last"]) == 1
 
@@ -149,6 +149,60 @@ def test_why_prints_the_conclusion_and_the_events(home: Home, capfd: pytest.Capt
     assert capfd.readouterr().out.startswith("finality: final\n")
     assert main(["why", "last", "no-such-path"]) == 125
     assert "no-such-path" in capfd.readouterr().err
+
+
+def test_show_exits_as_verify_does(home: Home) -> None:
+    """However a log is bad, a script that asks for the report learns it from the exit code."""
+    run = make_run(home)
+    segment = run.log / "000000.seg"
+    whole = segment.read_bytes()
+    for data in (whole[:-1], whole[: len(whole) // 2], bytes([whole[0] ^ 1]) + whole[1:], b"", None):
+        segment.unlink(missing_ok=True)
+        if data is not None:
+            segment.write_bytes(data)
+        verified = main(["verify", RUN])
+        assert verified in {1, 125}
+        assert main(["show", RUN]) == verified
+        assert main(["show", RUN, "--format", "json"]) == verified
+    segment.write_bytes(whole)
+    assert main(["show", RUN]) == main(["verify", RUN]) == 0
+
+
+def test_a_path_that_nothing_was_concluded_about_is_looked_for_in_the_log(
+    home: Home, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What was only read or refused is in no argument, but it happened; what never happened is an error."""
+    make_run(home)
+    assert main(["why", "last", "/w/\udcff\x1b"]) == 0
+    told = capfd.readouterr().out
+    assert "nothing was concluded about it" in told
+    assert "file.deleted" in told
+    assert "\x1b" not in told
+    assert main(["why", "last", "/w/never"]) == 125
+
+
+def test_what_names_nothing_is_an_error(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
+    """An event that is not there, a kind that does not exist: nothing printed would read as `nothing happened`."""
+    make_run(home)
+    assert main(["why", "last", "9999"]) == 125
+    assert "it has 4 events" in capfd.readouterr().err
+    assert main(["why", "last", "3-9999"]) == 0
+    assert main(["events", "last", "--kind", "file.deletd"]) == 125
+    assert "did you mean file.deleted?" in capfd.readouterr().err
+    assert main(["events", "last", "--kind", "socket"]) == 0
+
+
+def test_what_was_done_with_the_stage_afterwards_is_told(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
+    """The verdicts were given before it, and one of them does not know of it."""
+    run = make_run(home)
+    assert main(["show", "last"]) == 0
+    assert capfd.readouterr().err == ""
+    (run.path / "afterwards.json").write_text('{"what": "committed", "at": "2026-11-30T08:07:00Z"}')
+    assert main(["show", "last", "--format", "json"]) == 0
+    assert "2026-11-30T08:07:00Z, its staged writes were applied" in capfd.readouterr().err
+    (run.path / "afterwards.json").write_text('{"what": "discarded", "at": "2026-11-30T08:07:00Z"}')
+    assert main(["show", "last"]) == 0
+    assert "were discarded" in capfd.readouterr().err
 
 
 def test_a_run_that_is_not_there_is_125(home: Home, capfd: pytest.CaptureFixture[str]) -> None:

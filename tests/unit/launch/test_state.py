@@ -36,6 +36,16 @@ def test_the_chosen_home_wins_and_everything_in_it_is_private(tmp_path: Path) ->
     assert run.read_manifest() == {"command": ["true"]}
 
 
+@pytest.mark.parametrize("name", ["home", "other/../home", "link", "./home/"])
+def test_a_home_is_known_by_its_real_path(tmp_path: Path, name: str) -> None:
+    """The witness tells paths without symlinks and `..`, and the box is tested by one in the home."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "home").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to("home")
+    home = Home.open({"SUPERVISE_HOME": f"{tmp_path}/{name}"}, uid=os.getuid())
+    assert home.path == tmp_path / "home"
+
+
 def test_a_user_without_a_chosen_home_gets_one_below_the_state_directory(tmp_path: Path) -> None:
     """XDG_STATE_HOME comes before ~/.local/state, and neither is used for root."""
     uid = os.getuid() or 12345

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from policies.canonical import policy_digest
-from policies.options import PolicyOptions, apply_options, set_environ
+from policies.options import PolicyOptions, apply_options, names_not_set, set_environ
 from policies.types import AtEndpoint, Commit, FilesMode, FilesPolicy, LimitRole, Policy
 from supervisor.errors import UsageError
 
@@ -65,6 +65,9 @@ def test_a_value_reaches_the_environment_and_never_the_policy() -> None:
         (PolicyOptions(env=("=x",)), "--env"),
         (PolicyOptions(write=("",)), "--write"),
         (PolicyOptions(outcome=""), "--outcome"),
+        (PolicyOptions(outcome="../a"), "--outcome"),
+        (PolicyOptions(scope=("a/../b",)), "--scope"),
+        (PolicyOptions(workspace=""), "--workspace"),
         (PolicyOptions(mode="direct", commit="never"), "--commit"),
     ],
 )
@@ -73,3 +76,11 @@ def test_a_mistake_is_the_options(options: PolicyOptions, place: str) -> None:
     with pytest.raises(UsageError) as caught:
         apply_options(Policy(), options)
     assert caught.value.place == place
+    with pytest.raises(UsageError) as caught:
+        apply_options(Policy(), options, called=str.upper)
+    assert caught.value.place == place.removeprefix("--").replace("-", "_").upper()
+
+
+def test_a_name_that_is_not_set_is_known() -> None:
+    """`--env NAME` of a name that nobody set does nothing, which the caller is told."""
+    assert names_not_set({"A": "1"}, PolicyOptions(env=("A", "B", "C=2"))) == ("B",)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from policies.canonical import canonical_bytes, policy_digest, policy_to_mapping, render_toml
+from policies.canonical import canonical_bytes, policy_digest, policy_to_mapping, render_toml, render_whole
+from policies.doubts import doubts
 from policies.keys import SECTIONS
 from policies.parse import load_policy, parse_policy, policy_from_mapping
 from policies.schema import json_schema
@@ -88,7 +89,15 @@ def test_the_digest_tells_policies_apart_and_nothing_else() -> None:
         ("stop = 'never'", "stop", "expected a table, got a string 'never'"),
         ("name = 1979-05-27", "name", "expected a string, got a date or time"),
         ("[claim]\nperiod = 'soon'", "claim.period", "expected endpoint, eventually or within:D"),
-        ("[claim]\nunit = 'stream:'", "claim.unit", "expected run"),
+        (
+            "[claim]\nunit = 'stream:'",
+            "claim.unit",
+            "expected run, or stream:NAME with a name without spaces and colons",
+        ),
+        ("[claim]\noutcome = '../a'", "claim.outcome", "expected a path without .., got '../a'"),
+        ("[claim]\nscope = ['a/..']", "claim.scope[0]", "expected a path without .."),
+        ("[files]\nwrite = ['a', 'b/../*']", "files.write[1]", "expected a path without .."),
+        ('[files]\nworkspace = "a\\u0000b"', "files.workspace", "expected a string without NUL"),
         ("[network]\ndefault = 'allow'", "network.default", "expected deny, got 'allow'"),
         ("[credentials]\nenv = ['A=b']", "credentials.env[0]", "got 'A=b'"),
         ("[files]\nworkspace = ''", "files.workspace", "got an empty one"),
@@ -101,6 +110,38 @@ def test_a_mistake_is_named_with_its_path(body: str, place: str, message: str) -
         parse(body)
     assert caught.value.place == f"p.toml: {place}"
     assert message in caught.value.message
+
+
+def test_every_mistake_is_told_at_once() -> None:
+    """Whoever mends a policy mends it in one go: the first mistake carries the others, each with its place."""
+    with pytest.raises(PolicyError) as caught:
+        parse_policy("colour = 1\n[claim]\nunit = 'x'\nscope = 1\nsope = 2\n[stop]\nwall = 3\n", place="p.toml")
+    places = [err.place for err in (caught.value, *caught.value.others)]
+    assert sorted(place.removeprefix("p.toml: ") for place in places if place) == [
+        "claim.scope",
+        "claim.sope",
+        "claim.unit",
+        "colour",
+        "schema",
+        "stop.wall",
+    ]
+
+
+def test_what_is_not_set_is_shown_as_such() -> None:
+    """`policy show` prints every key: one that has no value as a comment, so that the file still says the same."""
+    shown = render_whole(Policy())
+    assert parse_policy(shown, place="p") == Policy()
+    for section in SECTIONS:
+        for key in section.keys:
+            assert f"\n{key.name} = " in shown or f"\n# {key.name} is not set. " in shown
+
+
+@pytest.mark.parametrize("text", ["no[tes", "{a,b}", "~/notes", "!notes"])
+def test_what_another_program_would_read_otherwise_is_doubted(text: str) -> None:
+    """It is allowed, because files may be called so, and said, because it is hardly meant."""
+    assert doubts(replace(Policy(), files=FilesPolicy(write=("notes/**", text)))) != ()
+    assert doubts(Policy(claim=Claim(outcome=text)))[0].startswith("claim.outcome: ")
+    assert doubts(WHOLE) == ()
 
 
 def test_a_misspelt_key_is_answered_with_the_one_that_was_meant() -> None:

@@ -1,0 +1,43 @@
+"""What a policy says that is probably not what its author meant: allowed, so no error, but worth a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from policies.keys import CLAIM, FILES, Shape
+from policies.types import Policy
+
+_OTHER_GLOBS = frozenset("[]{}")
+"""What means something in a shell's globs and stands for itself in ours."""
+
+
+def doubts(policy: Policy) -> tuple[str, ...]:
+    """Give one sentence for each path or glob that reads like something that it is not.
+
+    Args:
+        policy: whole and checked.
+    """
+    return tuple(
+        f"{place}: {said}, got {text!r}" for place, text in _paths(policy) if (said := _doubt(text)) is not None
+    )
+
+
+def _paths(policy: Policy) -> Iterator[tuple[str, str]]:
+    for section in (CLAIM, FILES):  # masks are the globs of Python, which have classes
+        table = getattr(policy, section.name)
+        for key in section.keys:
+            value = getattr(table, key.field)
+            if key.is_path and key.shape is Shape.TEXTS:
+                yield from ((f"{section.name}.{key.name}[{at}]", text) for at, text in enumerate(value or ()))
+            elif key.is_path and value is not None:
+                yield f"{section.name}.{key.name}", value
+
+
+def _doubt(text: str) -> str | None:
+    if found := sorted(_OTHER_GLOBS.intersection(text)):
+        return f"{found[0]} stands for itself: the wildcards are *, ** and ?"
+    if text.startswith("~"):
+        return "~ stands for itself: paths begin at the workspace, or with / at the root"
+    if text.startswith("!"):
+        return "! stands for itself: nothing is taken out again"
+    return None

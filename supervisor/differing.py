@@ -1,0 +1,167 @@
+"""What is staged beside what the workspace has, as unified diffs for people.
+
+In: a stage. Out: one `FileDiff` a path that differs, in order of names, made one at a time; content is read only up to
+`MAX_BYTES` a file. Both sides are read through `supervisor.launch.merged`, so nothing that a trial named is followed.
+The lines are for reading: what could act on a terminal is escaped, so `patch` may not take them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from supervisor.events import Kind
+from supervisor.evidence.facts import FileState
+from supervisor.launch.merged import Merged, Node
+from supervisor.launch.observe import Observer
+from supervisor.launch.stage import Stage
+from supervisor.launch.tree import Tree
+from supervisor.report.live import count
+from supervisor.report.safe import harmless, safe
+
+MAX_BYTES = 1 << 20
+"""Of a side that is longer only the size is told: the time of a comparison grows with the square."""
+
+MAX_LINES = 20_000
+_CONTEXT = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileDiff:
+    """How one path differs.
+
+    Attributes:
+        path: harmless, relative to the workspace.
+        change: ``created``, ``deleted`` or ``modified``.
+        about: sizes, kinds and modes, as far as they tell something.
+        lines: of the unified diff, harmless, without line ends; empty for what is no text.
+        added, removed: lines.
+        allowed: whether a commit would apply it.
+    """
+
+    path: str
+    change: str
+    about: str
+    lines: tuple[str, ...] = ()
+    added: int = 0
+    removed: int = 0
+    allowed: bool = True
+
+
+def diff_stage(stage: Stage, allowed: Callable[[bytes], bool]) -> Iterator[FileDiff]:
+    """Compare, path by path.
+
+    Args:
+        stage: with an upper tree.
+        allowed: whether a path, relative to the workspace, may be written.
+    """
+    observer = Observer()
+    top = stage.workspace.rstrip(b"/") + b"/"
+    paths = sorted(path.removeprefix(top) for path in stage.changed())
+    with Merged.open(stage.workspace, stage.upper, stage.work) as view:
+        for path in paths:
+            found = _diff(view, path, observer, allowed=allowed(path or b"."))
+            if found is not None:
+                yield found
+
+
+def diff_lines(diff: FileDiff) -> Iterator[str]:
+    """Give one difference as ``supervise diff`` prints it."""
+    yield _head(diff)
+    yield from diff.lines
+
+
+def stat_line(diff: FileDiff) -> str:
+    """Give one difference as ``supervise diff --stat`` prints it."""
+    counted = f", +{diff.added} -{diff.removed}" if diff.lines else ""
+    return f"{_head(diff)}{counted}"
+
+
+def total_line(files: int, added: int, removed: int) -> str:
+    """Give the last line of ``--stat``."""
+    return f"{count(files, 'path')}, +{added} -{removed} lines"
+
+
+def _head(diff: FileDiff) -> str:
+    about = f" ({diff.about})" if diff.about else ""
+    return f"{diff.change:<8}  {diff.path}{about}{'' if diff.allowed else ', not allowed: a commit leaves it out'}"
+
+
+def _diff(view: Merged, path: bytes, observer: Observer, *, allowed: bool) -> FileDiff | None:
+    node = view.find(path)
+    before = observer.state(view.lower, path)
+    after = None if node is None else observer.state(*view.place(node))
+    if before == after:
+        return None
+    sides = _text(view.lower, path, before), _staged_text(view, node, after)
+    lines = _unified(path, *sides) if None not in sides and before != after else ()
+    return FileDiff(
+        path=safe(path) or ".",
+        change="created" if before is None else "deleted" if after is None else "modified",
+        about=_about(before, after, shown=bool(lines)),
+        lines=lines,
+        added=sum(1 for line in lines[2:] if line.startswith("+")),
+        removed=sum(1 for line in lines[2:] if line.startswith("-")),
+        allowed=allowed,
+    )
+
+
+def _staged_text(view: Merged, node: Node | None, state: FileState | None) -> Sequence[str] | None:
+    return [] if node is None else _text(*view.place(node), state)
+
+
+def _text(tree: Tree, path: bytes, state: FileState | None) -> Sequence[str] | None:
+    """Read the lines of a text; none of what is not there, and None for what is no text or too long."""
+    if state is None:
+        return []
+    if state.kind is not Kind.FILE or state.problem is not None or state.size_bytes > MAX_BYTES:
+        return None
+    content = _read(tree, path)
+    lines = content.split(b"\n")
+    if b"\0" in content or len(lines) > MAX_LINES:
+        return None
+    last = lines.pop()
+    shown = [_shown(line) for line in lines]
+    return [*shown, f"{_shown(last)}\n\\ no line end"] if last else shown
+
+
+def _shown(line: bytes) -> str:
+    return "\t".join(harmless(part.decode(errors="surrogateescape")) for part in line.split(b"\t"))
+
+
+def _read(tree: Tree, path: bytes) -> bytes:
+    """Read a regular file, not more than is compared."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    with tree.parent(path) as (directory, name):
+        descriptor = os.open(name, flags, dir_fd=directory)
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - by descriptor
+        return file.read(MAX_BYTES + 1)
+
+
+def _unified(path: bytes, before: Sequence[str] | None, after: Sequence[str] | None) -> tuple[str, ...]:
+    name = safe(path)
+    found = difflib.unified_diff(before or [], after or [], f"a/{name}", f"b/{name}", n=_CONTEXT, lineterm="")
+    return tuple(part for line in found for part in line.split("\n"))
+
+
+def _about(before: FileState | None, after: FileState | None, *, shown: bool) -> str:
+    """Say what the lines do not: another kind, owner, mode or attributes, and the sizes of what is no text."""
+    told = []
+    if before is not None and after is not None:
+        for name, old, new in (
+            ("kind", before.kind, after.kind),
+            ("owner", f"{before.uid}:{before.gid}", f"{after.uid}:{after.gid}"),
+            ("mode", f"{before.mode:04o}", f"{after.mode:04o}"),
+        ):
+            told += [f"{name} {old} → {new}"] if old != new else []
+        told += ["other attributes"] if before.xattrs != after.xattrs else []
+        if not shown and (before.digest, before.size_bytes) != (after.digest, after.size_bytes):
+            told.append(f"{before.size_bytes:,} → {count(after.size_bytes, 'byte')}")
+    else:
+        state = before or after
+        if state is not None and not shown:
+            size = f", {count(state.size_bytes, 'byte')}" if state.kind is Kind.FILE else ""
+            told.append(f"{state.kind}{size}")
+    return ", ".join(told)

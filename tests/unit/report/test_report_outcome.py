@@ -1,0 +1,153 @@
+"""What the report tells beside the verdicts: the outcome, the stage, what never ran, and what is no change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from completions import completion, file, open_effect
+from supervisor.report.safe import trim
+from supervisor.report.summary import summary
+from supervisor.report.text import render_text
+from supervisor.verdict.completion import Completion
+
+RUN = "20261130-080642-k3f9"
+OBSERVED: dict[str, Any] = {"label": None, "at": None, "digest": None}
+
+
+def staged(state: str, **changes: Any) -> Completion:
+    """Make an argument whose stage came to an end."""
+    return completion(stage={"state": state, "changes": 4} | changes)
+
+
+def observed(**changes: Any) -> Completion:
+    """Make an argument with something observed of its outcome."""
+    return completion(finality={"observed": OBSERVED | changes})
+
+
+def told(made: Completion) -> tuple[str, str]:
+    """Give the report and the summary."""
+    return render_text(made), "\n".join(summary(made))
+
+
+def test_applied_changes_are_counted() -> None:
+    """Both texts say so, the summary without a line of its own."""
+    report, short = told(staged("applied"))
+    assert "changes     4 changes applied\n" in report
+    assert "(4 changes applied)" in short
+
+
+def test_what_was_left_out_of_the_commit_is_named() -> None:
+    """A change that is not allowed stays in the stage, and both texts say which."""
+    for text in told(staged("applied", left_out=["b.txt"])):
+        assert "4 changes applied; not allowed, so left out: b.txt" in text
+
+
+def test_a_kept_stage_says_why_and_what_can_be_done() -> None:
+    """The commands stand there with the run's id."""
+    for text in told(staged("kept", why="the policy says never")):
+        assert "4 changes kept in the stage, not applied: the policy says never" in text
+        assert f"`supervise commit {RUN}` applies them, `supervise discard {RUN}` drops them" in text
+
+
+def test_a_kept_stage_without_changes_asks_for_nothing() -> None:
+    """There is nothing to decide."""
+    report, short = told(staged("kept", changes=0))
+    assert "changes     nothing was changed" in report
+    assert "supervise commit" not in short
+
+
+def test_a_conflict_says_what_to_do() -> None:
+    """The host's version was left alone; committing again would not help."""
+    for text in told(staged("failed", why="changed on the host meanwhile: same", conflicts=["same"])):
+        assert "not all of 4 changes applied: changed on the host meanwhile: same" in text
+        assert f"`supervise discard {RUN}`" in text
+        assert "supervise commit" not in text
+
+
+def test_an_interrupted_commit_can_go_on() -> None:
+    """No path stands in its way."""
+    for text in told(staged("failed", why="no space left on device")):
+        assert f"`supervise commit {RUN}` goes on with it" in text
+
+
+def test_an_outcome_that_does_not_exist_is_told_near_the_top() -> None:
+    """A mistyped name shows in the summary and in the first lines of the report."""
+    state = {"path": "nothing.md", "as_of": "end", "exists": False, "existed_before": False}
+    report, short = told(observed(state=state))
+    assert "outcome     nothing.md: does not exist" in report.splitlines()[4]
+    assert "outcome nothing.md: does not exist" in short
+
+
+def test_the_outcome_is_told_with_kind_size_and_digest() -> None:
+    """What was judged can be compared with what is there."""
+    state = {"path": "a", "as_of": "captured", "exists": True, "existed_before": None}
+    state |= {"kind": "file", "size_bytes": 3, "digest": "sha256:00"}
+    assert "outcome     a: file, 3 bytes, sha256:00, as captured" in told(observed(state=state))[0]
+
+
+def test_an_outcome_that_changed_after_its_capture_is_told_with_where_the_captured_one_is() -> None:
+    """The committed file is then not the one that the claim is about."""
+    for text in told(observed(changed_since=["res.txt"], kept_in="snapshot/upper")):
+        assert "changed after it was captured: res.txt; the captured state is kept in snapshot/upper of the run" in text
+
+
+def test_a_command_that_never_ran_is_told() -> None:
+    """The exit code alone could be the command's own."""
+    for text in told(completion(endpoint={"executed": False, "exec_error": "ENOENT", "exit_code": 127})):
+        assert "CMD was never executed: not found (ENOENT)" in text
+
+
+def test_an_outcome_that_nobody_graded_is_called_so() -> None:
+    """Whether a grader was declared is not what a reader asks."""
+    report, _ = told(completion(result={"because": ["finality is final, and nothing graded the outcome"]}))
+    assert "result      not graded\n" in report
+
+
+@pytest.mark.parametrize(("error", "shown"), [(13, True), (30, True), (28, True), (17, False), (2, False)])
+def test_only_refusals_and_want_of_room_are_told(error: int, shown: bool) -> None:  # noqa: FBT001  (a parameter)
+    """A directory that was there already is nobody's refusal."""
+    attempt = {"kind": "created", "errno": error, "process": None, "event": 5}
+    text, _ = told(completion(effects={"files": [file("/opt", history=[], attempts=[attempt], allowed=False)]}))
+    assert ("/opt" in text) is shown
+
+
+def test_both_names_of_a_rename_are_told() -> None:
+    """At the old name where it went, at the new one where it came from."""
+    gone = file("same", net="renamed", history=["renamed"], renamed_to="same2", before="sha256:1")
+    here = file("same2", net="renamed", history=["renamed"], renamed_from="same", after="sha256:1")
+    text, _ = told(completion(effects={"files": [gone, here]}))
+    assert "renamed: same, to same2" in text
+    assert "renamed: same2, from same" in text
+
+
+def test_inherited_descriptors_are_no_changed_files() -> None:
+    """Standard output is listed by itself and not counted."""
+    report, short = told(completion(effects={"files": [file("/srv/log", net=None, reachable=False)]}))
+    assert "private places and inherited descriptors (1)\n  modified: /srv/log, inherited [41]" in report
+    assert "0 changed files" in short
+
+
+def test_an_effect_that_does_not_bear_on_the_claim_says_so() -> None:
+    """Its handling is told in words, not as what it could have done."""
+    bearing = "does not affect the claim: the outcome was captured at the endpoint"
+    report, _ = told(completion(open_effects=[open_effect("o1", bearing=bearing)]))
+    assert f"pending, observed; {bearing} [88]" in report
+    assert "could affect" not in report
+
+
+def test_what_is_assumed_is_listed_once() -> None:
+    """A route that nobody witnesses is an assumption; only one without a note stands by itself."""
+    coverage = [{"route": name, "witnesses": [], "complete": False, "gaps": []} for name in ("caller", "clock")]
+    separation = {"assumptions": ["caller: what it does is not witnessed"]}
+    report, _ = told(completion(coverage=coverage, separation=separation))
+    assert "witnessed by nobody: clock\n" in report
+    assert report.count("caller") == 1
+
+
+def test_long_sentences_end_between_words() -> None:
+    """No name is cut in its middle."""
+    assert trim("x: m00/f1000, m00/f1001", 18) == "x: m00/f1000 …"
+    assert trim("short", 18) == "short"
+    assert trim("a" * 30, 10) == "a" * 9 + " …"
