@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from scenario_lab import Lab
@@ -86,3 +86,30 @@ def fill(place: Path, *, leave_bytes: int = 0) -> Path:
 def trial_cgroups() -> set[str]:
     """Name the cgroups of all trials on this machine."""
     return {path.name for path in Path("/sys/fs/cgroup").glob("**/supervise/*") if path.is_dir()}
+
+
+@contextmanager
+def throttled_disk(place: Path, *, size_bytes: int, bytes_per_s: int) -> Iterator[Path]:
+    """Give an ext4 file system on a loop device, and the file that a process id is written to to be slowed down on it.
+
+    Raises:
+        OSError, CalledProcessError: this machine has no loop device, or no throttle (the blkio hierarchy of cgroup v1).
+    """
+    image, throttle = place.with_suffix(".img"), Path("/sys/fs/cgroup/blkio") / f"test-{os.getpid()}"
+    with ExitStack() as stack:
+        stack.callback(image.unlink, missing_ok=True)
+        with image.open("wb") as file:
+            file.truncate(size_bytes)
+        subprocess.run(["mkfs.ext4", "-q", "-O", "^has_journal", str(image)], check=True)
+        found = subprocess.run(["losetup", "-f", "--show", str(image)], capture_output=True, text=True, check=True)
+        device = found.stdout.strip()
+        stack.callback(subprocess.run, ["losetup", "-d", device], check=True)
+        throttle.mkdir()
+        stack.callback(throttle.rmdir)
+        number = Path("/sys/class/block", Path(device).name, "dev").read_text(encoding="ascii").strip()
+        (throttle / "blkio.throttle.write_bps_device").write_text(f"{number} {bytes_per_s}", encoding="ascii")
+        place.mkdir()
+        subprocess.run(["mount", device, str(place)], check=True)
+        stack.callback(subprocess.run, ["umount", str(place)], check=True)
+        place.chmod(0o700)
+        yield throttle / "cgroup.procs"

@@ -8,11 +8,12 @@ import re
 import signal
 import subprocess
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from scenario_lab import PATIENCE_S, Lab
-from scenario_load import load, slow_disk
+from scenario_load import load, slow_disk, throttled_disk
 
 pytestmark = pytest.mark.kernel("witness", "overlay", "cgroup")
 
@@ -77,9 +78,36 @@ def test_slow_disk_slows_the_trial_and_loses_nothing(lab: Lab) -> None:
     assert ran.finality == "final"
 
 
+def test_slow_device_delays_the_seal_and_not_the_trial(tmp_path: Path) -> None:
+    """A device of 2 MB/s under 12 MB of log: the trial is over long before the disk has it all, and nothing is lost.
+
+    A machine without loop devices, or without a throttle, has the time that a sync takes prolonged instead.
+    """
+    lab = Lab(tmp_path / "home", tmp_path / "work")
+    lab.work.mkdir()
+    with ExitStack() as stack:
+        slowed: Path | None = None
+        try:
+            slowed = stack.enter_context(throttled_disk(lab.home, size_bytes=64 << 20, bytes_per_s=2_000_000))
+        except (OSError, subprocess.CalledProcessError):
+            lab.home.mkdir(mode=0o700, exist_ok=True)
+            lab.environ.update(slow_disk(lab, sync_ms=1000))
+        with lab.start("-q", "--status-fd", "2", "--", load(lab), "80000", "2") as trial:
+            if slowed is not None:
+                slowed.write_text(str(trial.pid), encoding="ascii")
+            _, said = trial.communicate(timeout=2 * PATIENCE_S)
+        at_s = {one["phase"]: one["elapsed_s"] for one in map(json.loads, said.splitlines()) if "elapsed_s" in one}
+        report = lab.report()
+        assert lab.call("verify", "last").returncode == 0
+    assert at_s["endpoint"] < 3 < at_s["sealed"]
+    assert report["log"]["lost"] == 0
+    assert 160_000 < report["log"]["events"] < 160_000 + OURS
+    assert report["finality"]["verdict"] == "final"
+
+
 def test_sync_that_hangs_does_not_hold_the_trial(lab: Lab) -> None:
     """The log is brought to the disk while the trial runs, and a disk that takes its time stops nobody."""
-    lab.environ.update(slow_disk(lab, sync_ms=1500))
+    lab.environ.update(slow_disk(lab, sync_ms=1000))
     turn = "i=0; while [ $i -lt 30 ]; do sleep 0.1; : > tick; i=$((i+1)); done"
     ran = lab.sh(turn, "-q")
     ticks = [event["t"] for event in lab.events("file.opened") if event.get("path", "").endswith("/tick")]
