@@ -95,8 +95,10 @@ class WitnessLab:
         self.slabs.append((bytes(slab), count))
 
     def drain(self) -> list[Event]:
-        """Take what is in the ring; gives all events so far."""
-        self.witness.ring.drain(self.take)
+        """Take what is in the ring; gives all events so far. A record that is being written hides those behind it."""
+        goal, deadline = self.witness.ring.produced, time.monotonic() + 5
+        while self.witness.ring.drain(self.take) or self.witness.ring.consumed < goal:
+            assert time.monotonic() < deadline
         return list(self.decode())
 
     def decode(self) -> Iterator[Event]:
