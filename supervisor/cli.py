@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 FAILED = 125
 """Our own failure."""
 
+SWITCH_S = 0.0005
+"""After how long a thread lets another one in: Python's 5 ms would make the loader and the consumer wait for us."""
+
 SIGINT_EXIT = 130
 SIGPIPE_EXIT = 141
 
@@ -46,9 +49,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     closed = hold_streams()
     replace_missing()
+    words = sys.argv[1:] if argv is None else argv
+    if "--" in words:
+        _begin_loading()
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a name must not stop a report
     try:
-        code = _dispatch(sys.argv[1:] if argv is None else argv, closed)
+        code = _dispatch(words, closed)
         with _writing():
             sys.stdout.flush()
     except SuperviseError as err:
@@ -153,10 +159,15 @@ def _run(parsed: Parsed, closed: frozenset[int]) -> int:
     return code
 
 
-def _start(request: RunRequest) -> Outcome:
+def _begin_loading() -> None:
+    """Let the kernel verify our programs while the rest of us is imported: both take about as long."""
     from probes.kernel.pins import begin_loading  # noqa: PLC0415
 
-    begin_loading()  # the kernel verifies our programs while the rest of us is imported
+    sys.setswitchinterval(SWITCH_S)
+    begin_loading()
+
+
+def _start(request: RunRequest) -> Outcome:
     from supervisor.run import run  # noqa: PLC0415
     from supervisor.unseen import unseen  # noqa: PLC0415
 

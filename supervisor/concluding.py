@@ -24,7 +24,6 @@ from supervisor.evidence.naming import listed, show
 from supervisor.evidence.timeline import with_commit
 from supervisor.launch.durable import write_whole
 from supervisor.launch.journal import Left
-from supervisor.launch.plan import CHANGED, REFUSED
 from supervisor.launch.stage import Stage
 from supervisor.log import envelope
 from supervisor.log.envelope import sign_envelope
@@ -111,6 +110,10 @@ class Applied:
 
 def apply_stage(stage: Stage, write: tuple[str, ...] | None) -> Applied:
     """Commit a stage. Only what may be written is applied; anything else that is left has failed."""
+    if stage.untouched():
+        return Applied(state=APPLIED)
+    from supervisor.launch.plan import REFUSED  # noqa: PLC0415 - a trial that writes nothing needs none of it
+
     globs = None if write is None else compile_globs(write, workspace=stage.workspace)
     try:
         result = stage.commit(lambda path: globs is None or globs.match(path))
@@ -131,6 +134,8 @@ def apply_stage(stage: Stage, write: tuple[str, ...] | None) -> Applied:
 
 def _against(left: tuple[Left, ...]) -> str:
     """Say what the host stood against, by what it did."""
+    from supervisor.launch.plan import CHANGED  # noqa: PLC0415 - as above
+
     whys = dict.fromkeys(entry.why for entry in left)
     return "; ".join(
         f"{'changed on the host meanwhile' if why == CHANGED else why}: "

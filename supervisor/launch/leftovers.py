@@ -20,7 +20,6 @@ from supervisor.errors import MachineError
 from supervisor.launch.cgroup import PARENT, Cgroup
 from supervisor.launch.controllers import remove_orphans, remove_parent
 from supervisor.launch.detach import unmount_below
-from supervisor.launch.journal import Journal, Phase
 from supervisor.launch.state import Home, RunDir
 
 _EMPTY_S = 10.0
@@ -125,6 +124,8 @@ def _sweep_run(run: RunDir) -> str | None:
 
 def _in_commit(run: RunDir) -> bool:
     """Whether the supervisor died while it was changing the workspace."""
+    from supervisor.launch.journal import Journal, Phase  # noqa: PLC0415 - there is hardly ever anything to sweep
+
     try:
         return Journal(run.stage, durable=False).phase() is not Phase.DONE
     except (FileNotFoundError, ValueError):

@@ -5,6 +5,8 @@ The workspace is the lower tree of an overlay whose upper tree is ``<run>/stage/
 Nothing is mounted here: both trees are read as they are on disk, also while the trial runs or is frozen.
 
 Paths in events are absolute, as the trial sees them; the workspace lies at the same path inside and outside.
+
+What commits and captures is imported where it is used: a trial that writes nothing needs none of it, and starts sooner.
 """
 
 from __future__ import annotations
@@ -17,20 +19,22 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from supervisor.errors import MachineError, UsageError
 from supervisor.evidence.facts import Observed
-from supervisor.launch.commit import CommitResult, Executor, no_fault
 from supervisor.launch.copying import copy_attributes
 from supervisor.launch.durable import write_whole
-from supervisor.launch.journal import Journal, Phase, Plan, Source
 from supervisor.launch.merged import Merged
-from supervisor.launch.observe import Observer, problem
-from supervisor.launch.plan import Allowed, make_plan
-from supervisor.launch.snapshot import Snapshot, capture, describe
+from supervisor.launch.observe import Observer, problem, read_xattrs
 from supervisor.launch.state import RunDir
 from supervisor.launch.tree import Tree, by_descriptor, is_below, join, split
+
+if TYPE_CHECKING:
+    from supervisor.launch.commit import CommitResult
+    from supervisor.launch.journal import Journal, Plan
+    from supervisor.launch.plan import Allowed
+    from supervisor.launch.snapshot import Snapshot
 
 PRIVATE = (b"/tmp", b"/dev", b"/run", b"/proc", b"/sys")
 """Places of which the trial has its own: the host's are not what it sees, and its own are gone with it."""
@@ -116,8 +120,23 @@ class Stage:
             paths = dict.fromkeys(_touched(view))
         return (join(self.workspace, path) for path in paths)
 
+    def untouched(self) -> bool:
+        """Tell whether nothing is staged at all, the workspace's own attributes included."""
+        try:
+            with os.scandir(self.upper) as entries:
+                if next(entries, None) is not None:
+                    return False
+            upper, workspace = self.upper.stat(), Path(os.fsdecode(self.workspace)).stat()
+            return _attributes(upper) == _attributes(workspace) and read_xattrs(bytes(self.upper)) == read_xattrs(
+                self.workspace
+            )
+        except OSError:
+            return False
+
     def digest(self) -> str:
         """Digest everything that is staged: names, kinds, owners, modes, attributes, content. ``sha256:…``."""
+        from supervisor.launch.snapshot import describe  # noqa: PLC0415 - see this module's docstring
+
         digest = hashlib.sha256()
         if self.upper.is_dir():
             with Merged.open(self.workspace, self.upper, self.work) as view:
@@ -131,6 +150,8 @@ class Stage:
         Args:
             globs: which paths, see `policies.globs`.
         """
+        from supervisor.launch.snapshot import capture  # noqa: PLC0415 - see this module's docstring
+
         if not self.upper.is_dir():
             message = "nothing is staged: writes went to the workspace directly"
             raise MachineError(message)
@@ -139,7 +160,9 @@ class Stage:
 
     # -- commit or discard -----------------------------------------------------------------------------------------
 
-    def commit(self, allowed: Allowed, *, durable: bool = False, fault: Callable[[], None] = no_fault) -> CommitResult:
+    def commit(
+        self, allowed: Allowed, *, durable: bool = False, fault: Callable[[], None] | None = None
+    ) -> CommitResult:
         """Apply what is staged to the workspace; call it again after an interruption, to the same result.
 
         Args:
@@ -151,6 +174,8 @@ class Stage:
         Raises:
             MachineError: see `supervisor.launch.commit.Executor.run`.
         """
+        from supervisor.launch.journal import Journal, Phase  # noqa: PLC0415 - see this module's docstring
+
         journal = Journal(self.run.stage, durable=durable)
         resumed = journal.exists
         self.close()
@@ -165,7 +190,13 @@ class Stage:
             message = f"commit was interrupted: {err}"
             raise MachineError(message, hint=f"supervise commit {self.run.id} goes on with it") from err
 
-    def _commit(self, allowed: Allowed, journal: Journal, fault: Callable[[], None], *, resumed: bool) -> CommitResult:
+    def _commit(
+        self, allowed: Allowed, journal: Journal, fault: Callable[[], None] | None, *, resumed: bool
+    ) -> CommitResult:
+        from supervisor.launch.commit import Executor, no_fault  # noqa: PLC0415 - see this module's docstring
+        from supervisor.launch.journal import Phase, Source  # noqa: PLC0415 - likewise
+        from supervisor.launch.plan import make_plan  # noqa: PLC0415 - likewise
+
         with Merged.open(self.workspace, self.upper, self.work) as view:
             if not resumed:
                 journal.begin(make_plan(view, allowed=allowed, began_ns=self.began_ns, quarantine=self._free(view)))
@@ -175,7 +206,7 @@ class Stage:
                 trees[Source.WORK] = view.work
             with Tree(self.workspace) as host:
                 if plan.entries or journal.phase() is not Phase.PREPARE:
-                    Executor(plan, trees, host, journal, fault).run()
+                    Executor(plan, trees, host, journal, fault or no_fault).run()
                 else:
                     journal.advance(Phase.DONE)
         return _result(plan, journal, resumed=resumed)
@@ -183,6 +214,8 @@ class Stage:
     @property
     def committed(self) -> bool:
         """Whether a commit was carried out, so that another one has nothing to do."""
+        from supervisor.launch.journal import Journal, Phase  # noqa: PLC0415 - see this module's docstring
+
         journal = Journal(self.run.stage, durable=False)
         return journal.exists and journal.phase() is Phase.DONE
 
@@ -193,12 +226,19 @@ class Stage:
             UsageError: a commit was interrupted: what is staged is needed to finish it.
         """
         self.close()
-        journal = Journal(self.run.stage, durable=False)
-        if journal.exists and journal.phase() not in {Phase.PREPARE, Phase.DONE}:
+        if self._is_in_commit():
             message = f"commit of run {self.run.id} was interrupted"
             raise UsageError(message, place="RUN", hint=f"supervise commit {self.run.id} finishes it")
         for directory in (self.upper, self.work, self.run.outside):
             shutil.rmtree(directory, ignore_errors=True)
+
+    def _is_in_commit(self) -> bool:
+        if self.untouched():
+            return False
+        from supervisor.launch.journal import Journal, Phase  # noqa: PLC0415 - see this module's docstring
+
+        journal = Journal(self.run.stage, durable=False)
+        return journal.exists and journal.phase() not in {Phase.PREPARE, Phase.DONE}
 
     def _free(self, view: Merged) -> str:
         """Choose a name for the quarantine that nothing in the workspace has."""
@@ -265,7 +305,13 @@ class Stage:
         return self._views[top]
 
 
+def _attributes(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns
+
+
 def _result(plan: Plan, journal: Journal, *, resumed: bool) -> CommitResult:
+    from supervisor.launch.commit import CommitResult  # noqa: PLC0415 - see this module's docstring
+
     refused = journal.left()
     left = dict.fromkeys((*plan.left, *refused))
     changes = max(0, plan.changes - len({entry.path for entry in refused}))
