@@ -457,9 +457,10 @@ class TrialSealed(Event, frozen=True, kw_only=True):
 
 
 class NoteReceived(Event, frozen=True, kw_only=True):
-    """Something the trial said about itself. Never closes a route. No way to say anything exists in this version."""
+    """Something the trial said about itself through ``$SUPERVISE_NOTIFY``. Kept, never believed: it closes no route."""
 
     text: str
+    truncated: bool = False
 
 
 class CheckpointSigned(Event, frozen=True, kw_only=True):

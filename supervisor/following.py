@@ -68,6 +68,7 @@ class Watch:
         poll = select.poll()
         failing = (trial.consumer.failed, trial.room.failed)
         watched = dict.fromkeys((fd, self.signals.fileno(), *failing), select.POLLIN)
+        watched[trial.box.trial_notes.fileno()] = select.POLLIN
         if not self.init_is_gone:
             watched[trial.box.control.fileno()] = select.POLLIN
         if terminal is not None and trial.box.pty_master is not None:
@@ -79,6 +80,8 @@ class Watch:
         if any(one in ready for one in failing):
             trial.room.check()  # raises what stopped it, as does
             trial.consumer.flush()
+        if trial.box.trial_notes.fileno() in ready:
+            trial.take_notes()
         if self.signals.fileno() in ready:
             for number in self.signals.take():
                 self._obey(number)
@@ -234,6 +237,8 @@ def _finish(watch: Watch) -> None:
         trial.record(TrialKilled, why=why, killed=keys)
     trial.brake.release(_BOUNDARY)
     left = wait_until_empty(trial)
+    while trial.take_notes():
+        pass  # nobody is alive who could send more
     trial.record(TrialEmptied, pids_left=left)
     trial.record_limits()
     if trial.prepared.terminal is not None and trial.box.pty_master is not None:

@@ -20,6 +20,7 @@ from policies.types import FilesMode
 from supervisor import clock
 from supervisor.canary import Canary
 from supervisor.errors import UsageError
+from supervisor.launch import trial_notes
 from supervisor.launch.boxspec import BoxSpec
 from supervisor.launch.cgroup import find_root
 from supervisor.launch.limits import Limit, Resource, plan_limits
@@ -83,6 +84,7 @@ def prepare(request: RunRequest) -> Prepared:
     workspace = named.resolve()
     user = find_user(request.user, request.environ)
     environ, dropped = filter_environ(_environ_of(user, request.environ), request.policy)
+    environ[trial_notes.VARIABLE] = trial_notes.PATH
     key, key_file = _signing_key(request, home)
     limits = plan_limits(request.policy.limits, find_root())
     run = home.create(make_run_id(clock.now_s(), os.urandom(_TOKEN_BYTES)), owner=Owner.current())

@@ -29,6 +29,7 @@ from supervisor.events import (
     EventsLost,
     LimitReached,
     LogWaited,
+    NoteReceived,
     Origin,
     ProcessKey,
     TrialHeld,
@@ -43,6 +44,7 @@ from supervisor.launch.guardian import Guardian
 from supervisor.launch.leftovers import clean_cgroup, clean_run, sweep
 from supervisor.launch.limits import LimitedCgroup, prefer_trial_as_victim
 from supervisor.launch.owner import Owner
+from supervisor.launch.trial_notes import read_notes
 from supervisor.log.room import Room
 from supervisor.log.signer import Signer
 from supervisor.log.syncer import Syncer
@@ -53,6 +55,7 @@ from supervisor.request import Phase, Progress
 E = TypeVar("E", bound=Event)
 
 _EMPTY_S = 5.0
+_NOTES_AT_ONCE = 64
 _KEPT_BYTES = 2 << 20
 
 
@@ -134,6 +137,20 @@ class Trial:
             self.log.append_kernel(slab, count)
         for wait in self.room.take_waits():
             self.record(LogWaited, first_ns=wait.first_ns, last_ns=wait.last_ns)
+
+    def take_notes(self) -> int:
+        """Record notes of the trial that wait; gives how many there were."""
+        count = 0
+        for note in read_notes(self.box.trial_notes, _NOTES_AT_ONCE):
+            count += 1
+            self.record(
+                NoteReceived,
+                origin=Origin.TRIAL,
+                process=self.witness.identify(note.pid),
+                text=note.text,
+                truncated=note.truncated,
+            )
+        return count
 
     def record_limits(self) -> None:
         """Record what the limits did, once the trial is empty."""
@@ -256,7 +273,7 @@ def record(log: LogWriter, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 -
     made: list[E] = []
 
     def make(n: int) -> E:
-        made.append(kind(n=n, time_ns=clock.boottime_ns(), origin=Origin.SUPERVISOR, **fields))
+        made.append(kind(n=n, time_ns=clock.boottime_ns(), **{"origin": Origin.SUPERVISOR, **fields}))
         return made[-1]
 
     log.record(make)

@@ -12,6 +12,7 @@ import select
 import socket
 import struct
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -29,6 +30,7 @@ class Ready:
     init_pid: int
     main_pid: int
     pty_master: int | None
+    trial_notes: int
     notes: tuple[str, ...]
 
 
@@ -55,15 +57,18 @@ class Awaiting:
             LaunchError: a step failed, or it took too long.
         """
         deadline = time.monotonic() + timeout_s
-        init = self._receive(self.control, deadline)
-        try:
-            main = self._receive(self.main, deadline)
-        except LaunchError:
+        with ExitStack() as on_failure:
+            left = self._receive(self.control, deadline)
+            if left.passed is None:
+                raise LaunchError("expected a place for notes, got none", step="wait for the box")
+            on_failure.callback(os.close, left.passed)
+            init = self._receive(self.control, deadline)
             if init.passed is not None:
-                os.close(init.passed)
-            raise
+                on_failure.callback(os.close, init.passed)
+            main = self._receive(self.main, deadline)
+            on_failure.pop_all()
         notes, _ = read_report(_drain(self.report))
-        return Ready(init_pid=init.pid, main_pid=main.pid, pty_master=init.passed, notes=notes)
+        return Ready(init_pid=init.pid, main_pid=main.pid, pty_master=init.passed, trial_notes=left.passed, notes=notes)
 
     def _receive(self, channel: socket.socket, deadline: float) -> _Message:
         poll = select.poll()
@@ -73,7 +78,7 @@ class Awaiting:
             raise LaunchError(explanation, step="wait for the box", hint="the machine may be overloaded")
         message = _read_message(channel)
         match message.words:
-            case (b"init",) | (b"ready",):
+            case (b"init",) | (b"ready",) | (b"notes",):
                 return message
             case (b"error", number, *step):
                 name = b" ".join(step).decode()

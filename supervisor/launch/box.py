@@ -29,6 +29,7 @@ from supervisor.launch.bubblewrap import find_bubblewrap
 from supervisor.launch.building import Parts, fork_builder
 from supervisor.launch.seccomp import load_filter
 from supervisor.launch.streams import Streams
+from supervisor.launch.trial_notes import open_notes
 from supervisor.launch.view import View, plan_view
 
 __all__ = ["Box", "BoxSpec", "StopNotice", "TrialCgroup", "hold"]
@@ -78,6 +79,7 @@ class Box:
         pidfd: of CMD; readable when it has ended.
         control: readable when init has a stop notice.
         pty_master: of the box's terminal, or None.
+        trial_notes: readable when the trial left a note (`supervisor.launch.trial_notes`).
         view: the plan that was carried out.
         notes: what had to be done differently than planned.
         streams: CMD's standard streams, as it got them.
@@ -89,6 +91,7 @@ class Box:
     pidfd: int
     control: socket.socket
     pty_master: int | None
+    trial_notes: socket.socket
     view: View
     notes: tuple[str, ...]
     cgroup: TrialCgroup
@@ -223,6 +226,7 @@ class Box:
             self.cgroup.kill()
             self.wait()
         self.streams.close()
+        self.trial_notes.close()
         os.close(self.pidfd)
         if self.pty_master is not None:
             os.close(self.pty_master)
@@ -287,6 +291,7 @@ def hold(
         return Box(
             main_pid=ready.main_pid, init_pid=ready.init_pid, launcher_pid=launcher_pid,
             pidfd=os.pidfd_open(ready.main_pid), control=control, pty_master=ready.pty_master, view=view,
+            trial_notes=open_notes(ready.trial_notes),
             notes=ready.notes, cgroup=cgroup, main_socket=main, streams=streams,
         )  # fmt: skip
 

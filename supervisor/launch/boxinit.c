@@ -36,6 +36,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -229,6 +230,24 @@ static void keep_cores_inside(void)
 		fail("limit core dumps");
 }
 
+#define NOTIFY_DIRECTORY "/run/supervise"
+#define NOTIFY_PATH NOTIFY_DIRECTORY "/notify"
+
+/*
+ * Where the trial may leave notes. The socket is made in here, so that its peer is one of the box's own and no way out;
+ * only its receiving end is handed to the supervisor. Before the change of user: /run belongs to root.
+ */
+static int open_notify(void)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX, .sun_path = NOTIFY_PATH };
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0 || mkdir(NOTIFY_DIRECTORY, 0755) < 0 ||
+	    bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 || chmod(NOTIFY_PATH, 0666) < 0)
+		fail("open a place for notes");
+	return fd;
+}
+
 static int wants_pty(const struct config *c)
 {
 	return c->stdio[0] == STDIO_PTY || c->stdio[1] == STDIO_PTY || c->stdio[2] == STDIO_PTY;
@@ -399,7 +418,7 @@ static void watch(const struct config *c, pid_t cmd, int slave, int signals)
 int main(int argc, char **argv)
 {
 	struct config c = { 0 };
-	int slave = -1, master = -1, signals;
+	int slave = -1, master = -1, signals, notes;
 	sigset_t wanted;
 	pid_t cmd;
 
@@ -408,6 +427,7 @@ int main(int argc, char **argv)
 	read_config(&c, read_all(atoi(argv[1])));
 	keep_only_ours(&c);
 	keep_cores_inside();
+	notes = open_notify();
 	become_run_user(&c);
 	sigfillset(&wanted);
 	sigprocmask(SIG_SETMASK, &wanted, NULL);
@@ -418,6 +438,8 @@ int main(int argc, char **argv)
 		fail("start a session");
 	if (wants_pty(&c))
 		slave = open_terminal(&c, &master);
+	send_message(c.init_socket, "notes", notes);
+	close(notes);
 	send_message(c.init_socket, "init", master);
 	if (master >= 0)
 		close(master);
