@@ -31,7 +31,7 @@ $(BOXINIT): $(wildcard supervisor/launch/boxinit.c) scripts/build_native.py | ma
 # The built artefacts come first: the package's build takes them as they are.
 $(INSTALLED): pyproject.toml setup.py | machine $(WITNESS) $(BOXINIT)
 	@sh scripts/setup_machine.sh venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat --editable '.[dev]'
 	@touch $@
 
 demo: setup ## three short trials with their reports: ordinary, violated, unresolved

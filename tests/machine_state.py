@@ -31,7 +31,8 @@ def cgroups() -> Iterator[str]:
     for root in (top, *(path for path in top.iterdir() if path.is_dir() and not path.is_symlink())):
         for top in root.glob("supervise*"):
             yield str(top)
-            yield from (str(below) for below in top.rglob("*") if below.is_dir())
+            # os.walk passes over what vanishes while it walks.
+            yield from (f"{path}/{name}" for path, names, _ in os.walk(top) for name in names)
 
 
 def mounts() -> Iterator[str]:

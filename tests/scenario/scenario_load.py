@@ -85,7 +85,8 @@ def fill(place: Path, *, leave_bytes: int = 0) -> Path:
 
 def trial_cgroups() -> set[str]:
     """Name the cgroups of all trials on this machine."""
-    return {path.name for path in Path("/sys/fs/cgroup").glob("**/supervise/*") if path.is_dir()}
+    # os.walk passes over what vanishes while it walks: a trial that ends takes its cgroups away one by one.
+    return {name for path, names, _ in os.walk("/sys/fs/cgroup") if path.endswith("/supervise") for name in names}
 
 
 @contextmanager

@@ -53,6 +53,7 @@ SYSTEM_ACCESS = {
     "supervisor.streams": "holds the standard streams",
     "supervisor.unseen": "looks for the program that a caller named",
     "supervisor.cli": "the one module that reads the environment and the terminal, prints and exits",
+    "supervisor.__main__": "ends the process",
     "supervisor.harness": "takes the caller's environment where none is given",
     "probes.doctor": "reads the environment for the state directory",
     "probes.doctor_box": "tries what a box needs",
