@@ -6,6 +6,7 @@ that does not verify is told with the reason.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -150,7 +151,7 @@ def check_proof(data: bytes, home: Home, *, key: str | None) -> tuple[bytes, str
         raise UsageError(message, place="--key", hint="name the public key that you know to be the signer's")
     proved = verify_proof(data, key=trusted)
     told = f"event {proved.event} of {proved.bound.run} is in the log of {proved.size} frames that {trusted} signed"
-    manifest = msgspec.json.decode(proved.manifest)
+    manifest = json.loads(proved.manifest)
     events = read_frame(proved.frame, _decoder(manifest))
     event = next(event for event in events if event.n == proved.event)
     return to_line(event, realtime_offset_ns=None), told

@@ -30,6 +30,8 @@
 
 #define X32_BIT 0x40000000
 #define TS_COMPAT 2
+#define SIGSYS 31
+#define SA_IMMUTABLE 0x00800000
 
 #define SYSCALLS_MAX 512
 

@@ -137,6 +137,18 @@ struct signal_struct {
 	int group_exit_code;
 };
 
+struct sigaction {
+	unsigned long sa_flags;
+};
+
+struct k_sigaction {
+	struct sigaction sa;
+};
+
+struct sighand_struct {
+	struct k_sigaction action[64];
+};
+
 #if defined(__TARGET_ARCH_x86)
 struct thread_info {
 	__u32 status;
@@ -162,6 +174,7 @@ struct task_struct {
 	struct fs_struct *fs;
 	struct files_struct *files;
 	struct signal_struct *signal;
+	struct sighand_struct *sighand;
 	struct css_set *cgroups;
 };
 

@@ -182,6 +182,11 @@ const volatile struct shape shapes[SYSCALLS_MAX] = {
 	[__NR_setdomainname] = REFUSED,
 	[__NR_syslog] = REFUSED,
 	[__NR_kcmp] = REFUSED,
+	[__NR_prlimit64] = REFUSED,
+	[__NR_seccomp] = REFUSED,
+	[__NR_vhangup] = REFUSED,
+	[__NR_quotactl_fd] = REFUSED,
+	[__NR_memfd_secret] = REFUSED,
 #ifdef __NR_kexec_file_load
 	[__NR_kexec_file_load] = REFUSED,
 #endif

@@ -735,6 +735,18 @@ static __always_inline bool is_foreign(struct pt_regs *regs)
 #endif
 }
 
+/*
+ * True when seccomp killed the caller instead: the call was never made, and its "result" is the number that was put
+ * back for the core dump. The flag is the kernel's alone (force_sig_info_to_task, since 5.16; without it such a call
+ * counts as lost): whoever has it is dying of this signal.
+ */
+static __always_inline bool was_killed(long nr, long ret)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	return ret == nr && (BPF_CORE_READ(task, sighand, action[SIGSYS - 1].sa.sa_flags) & SA_IMMUTABLE);
+}
+
 SEC("tp_btf/sys_exit")
 int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
 {
@@ -747,7 +759,7 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
 	nr = SYSCALL_NR(regs);
 	if (is_foreign(regs)) {
 		/* -1 stands for no call at all, and has every bit. */
-		if (ret != -ENOSYS && nr != (__u64)-1)
+		if (ret != -ENOSYS && nr != (__u64)-1 && !was_killed(nr, ret))
 			count_loss(c.cgroup, W_HOOK_SYSCALL, -ENOSYS);
 		return 0;
 	}

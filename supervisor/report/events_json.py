@@ -10,7 +10,6 @@ characters (C0, DEL, C1), line separators and directional marks are written as e
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -20,13 +19,12 @@ from typing import Any
 import msgspec
 
 from supervisor.events import Event, ProcessKey, TrialHeld
+from supervisor.evidence.acting import escape_acting
 from supervisor.log.records import event_types
 
 _SECOND = 1_000_000_000
 _HELD_BACK = 65536
 _COMMON = ("n", "time_ns", "origin", "process")
-# DEL and C1 controls, line and paragraph separators, directional marks, zero-width characters, the byte order mark.
-_ACTING = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -48,9 +46,7 @@ def to_line(event: Event, *, realtime_offset_ns: int | None) -> bytes:
         line = _ENCODER.encode(item)
     except UnicodeEncodeError:
         line = _ENCODER.encode(_without_surrogates(item))
-    if line.isascii() and b"\x7f" not in line:
-        return line
-    return _ACTING.sub(lambda match: f"\\u{ord(match[0]):04x}", line.decode()).encode()
+    return escape_acting(line)
 
 
 def to_lines(events: Iterable[Event], *, realtime_offset_ns: int | None = None) -> Iterator[bytes]:

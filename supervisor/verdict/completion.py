@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from supervisor.evidence.acting import escape_acting
+
 SCHEMA = "completion-argument/1"
 
 _INDENTED = 5000
@@ -376,8 +378,13 @@ def to_json(completion: Completion) -> bytes:
 def json_parts(completion: Completion) -> Iterator[bytes]:
     """Write ``completion.json`` part by part: indented unless it is too long for people anyway; ends with a newline.
 
-    In parts, because the whole of a long one would be held in memory beside what it is made from.
+    In parts, because the whole of a long one would be held in memory beside what it is made from. No name in it acts on
+    a terminal that it is printed on.
     """
+    return map(escape_acting, _parts(completion))
+
+
+def _parts(completion: Completion) -> Iterator[bytes]:
     effects = completion.effects
     if len(effects.files) + len(effects.processes) + len(effects.network) <= _INDENTED:
         yield msgspec.json.format(msgspec.json.encode(completion), indent=1) + b"\n"
