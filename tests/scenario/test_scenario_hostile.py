@@ -219,6 +219,12 @@ CALLS = {
         "{'EPERM'}",
         refused("init_module", "kexec_load", "reboot"),
     ),
+    "answer other processes' calls": Attempt("print(call(317, 1, 8, 0))", "EPERM", refused("seccomp")),
+    "memory that nobody sees, quotas, terminals": Attempt(
+        "print(call(447, 0), call(443, 0, 0, 0, 0), call(153))",
+        "EPERM EPERM EPERM",
+        refused("memfd_secret", "quotactl_fd", "vhangup"),
+    ),
     "the kernel's log": Attempt(
         "print(call(103, 3, 0, 0), tried(open, '/dev/kmsg'))",
         "EPERM ENOENT",
