@@ -460,7 +460,7 @@ class NoteReceived(Event, frozen=True, kw_only=True):
     """Something the trial said about itself through ``$SUPERVISE_NOTIFY``. Kept, never believed: it closes no route."""
 
     text: str
-    truncated: bool = False
+    truncated: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class CheckpointSigned(Event, frozen=True, kw_only=True):

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec import UNSET
+
 from probes.kernel import early, pins
 from probes.kernel.consumer import Consumer
 from probes.kernel.decode import decode_slab
@@ -148,7 +150,7 @@ class Trial:
                 origin=Origin.TRIAL,
                 process=self.witness.identify(note.pid),
                 text=note.text,
-                truncated=note.truncated,
+                truncated=True if note.truncated else UNSET,
             )
         return count
 
