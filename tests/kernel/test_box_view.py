@@ -85,12 +85,12 @@ def test_writes_elsewhere_work_and_are_discarded(lab: BoxLab) -> None:
 
 
 def test_private_places_are_empty_and_writable(lab: BoxLab) -> None:
-    """/tmp, /run and /dev/shm are the trial's own."""
+    """/tmp, /run and /dev/shm are the trial's own, with nothing of the host in them."""
     with tempfile.NamedTemporaryFile(dir="/tmp"), tempfile.NamedTemporaryFile(dir="/dev/shm"):
         text = lab.run(
             "sh", "-c", "ls -A /tmp /dev/shm; ls /run; echo x > /tmp/x; echo x > /dev/shm/x; echo x >/run/x"
         ).text
-    assert text == "/dev/shm:\n\n/tmp:\nlock\nuser\n"
+    assert text == "/dev/shm:\n\n/tmp:\nlock\nsupervise\nuser\n"
 
 
 @pytest.mark.parametrize("name", ["a b", "a:b,c\\d", "a,upperdir=x", "ü\n'\"", "-x", "\udcff", "$HOME", "\\040"])
