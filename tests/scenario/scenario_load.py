@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from collections.abc import Iterator
@@ -77,10 +78,16 @@ def small_disk(place: Path, size_bytes: int) -> Iterator[Path]:
 def fill(place: Path, *, leave_bytes: int = 0) -> Path:
     """Take all room of a small disk but so much, by one file that is removed to make room again."""
     filler = place / "filler"
-    found = os.statvfs(place)
     with filler.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, max(found.f_bavail * found.f_frsize - leave_bytes, 1))
-    return filler
+        while True:
+            found = os.statvfs(place)
+            try:
+                os.posix_fallocate(file.fileno(), 0, max(found.f_bavail * found.f_frsize - leave_bytes, 1))
+            except OSError as err:  # the log took some of it in between
+                if err.errno != errno.ENOSPC or not found.f_bavail:
+                    raise
+                continue
+            return filler
 
 
 def trial_cgroups() -> set[str]:
