@@ -26,7 +26,7 @@ def help_block(name: str) -> str:
 
 
 def event_types(top: type[events.Event] = events.Event) -> Iterator[type[events.Event]]:
-    """Give every kind of event that can be in a log, in the order in which they are defined."""
+    """Give every kind of event that can be in a log, by subject."""
     found = [value for value in vars(events).values() if isinstance(value, type) and issubclass(value, top)]
     yield from (one for one in found if not one.__subclasses__())
 

@@ -173,6 +173,45 @@ class Flow:
     events: tuple[int, ...]
 
 
+class Touch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One way in which the trial met a path that another run can meet too: a shared place, a workspace used in place.
+
+    Attributes:
+        path: absolute, as the host names it.
+        how: ``read``, ``listed``, ``looked`` (stat, access or a failed open), ``executed``, ``mapped`` or ``changed``.
+        first_ns, last_ns: CLOCK_BOOTTIME.
+        error: errno of the look-ups that failed, None where it was found.
+        events: numbers; the first and the last ones of many.
+    """
+
+    path: bytes
+    how: str
+    process: ProcessKey | None
+    first_ns: int
+    last_ns: int
+    events: tuple[int, ...]
+    error: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CredentialUse:
+    """What was done with one credential. A value is never here: ``fingerprint`` is keyed by the machine.
+
+    Attributes:
+        what: ``file``, ``env``, ``keyring``, ``agent``, ``metadata``, ``canary`` or ``privilege``.
+        action: ``read``, ``denied``, ``written``, ``created``, ``passed``, ``used`` or ``leaked``.
+        violates: what the policy says of it.
+    """
+
+    what: str
+    name: str
+    action: str
+    process: ProcessKey | None
+    events: tuple[int, ...]
+    violates: bool = False
+    fingerprint: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutsideContact:
     """A route of the operating system to somebody outside the box: a unix socket's peer, a passed descriptor.
@@ -371,6 +410,8 @@ class Facts:
     executed: bool | None = True
     exec_error: int | None = None
     limits: tuple[LimitMet, ...] = ()
+    touches: tuple[Touch, ...] = ()
+    credentials: tuple[CredentialUse, ...] = ()
 
     @property
     def gaps(self) -> tuple[Gap, ...]:

@@ -32,7 +32,7 @@ def _leaves(base: type[Event]) -> Iterator[type[Event]]:
     subclasses = base.__subclasses__()
     for subclass in subclasses:
         yield from _leaves(subclass)
-    if not subclasses and base.__module__ == events.__name__:
+    if not subclasses and base.__module__.startswith(events.__name__):
         yield base
 
 

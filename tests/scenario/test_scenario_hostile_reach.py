@@ -42,7 +42,7 @@ def listening(path: Path | str) -> Iterator[socket.socket]:
 
 
 def attempts_on_host(lab: Lab) -> list[dict[str, Any]]:
-    """Read the attempts on the socket ``host``; a look-up of the user's name by a wrapper of python3 is none of them."""
+    """Read the attempts on the socket ``host``; a python3 that is a shim looks up names too."""
     return [event for event in lab.events("connection.attempted") if event["path"] == "host"]
 
 

@@ -32,7 +32,7 @@ A module that lies beside the rooms and is not named here belongs to ``superviso
 """
 
 SHARED = frozenset({"supervisor", "supervisor.events", "supervisor.errors"})
-"""What every stage may import; it imports no stage."""
+"""What every stage may import, with the modules below them; they import no stage."""
 
 LAYER_EXCEPTIONS = {
     ("supervisor.launch", "supervisor.evidence.facts"): "what was found on disk is said in the words of the facts",

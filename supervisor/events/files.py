@@ -1,0 +1,114 @@
+"""What happened to files, as the kernel saw it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from supervisor.events.base import Event
+
+
+class FileEvent(Event, frozen=True, kw_only=True):
+    """What file events have in common.
+
+    Attributes:
+        path: absolute, as the trial sees it; whole unless ``path_truncated``.
+        path_truncated: the path did not fit; ``path`` then holds its end.
+        verified: the kernel's own view (from ``struct file``), or an argument that nobody else could have changed.
+            False: a user pointer that was read after the call; the final state must agree before it is believed.
+        device, inode: of the file, 0 when not known (the call failed, or only a name was given).
+        error: errno of a refused or failed attempt, None when it happened.
+        reachable: False for a file that is not below the trial's root: it was inherited or received from outside.
+    """
+
+    path: bytes
+    path_truncated: bool = False
+    verified: bool = True
+    device: int = 0
+    inode: int = 0
+    error: int | None = None
+    reachable: bool = True
+
+
+class Kind(StrEnum):
+    """What sort of thing a directory entry is."""
+
+    FILE = "file"
+    DIRECTORY = "directory"
+    SYMLINK = "symlink"
+    FIFO = "fifo"
+    SOCKET = "socket"
+    DEVICE = "device"
+    UNKNOWN = "unknown"
+
+
+class FileOpened(FileEvent, frozen=True, kw_only=True):
+    """A file was opened. Reads are told once per trial and inode, opens for writing every time."""
+
+    reads: bool
+    writes: bool
+    created: bool = False
+    truncates: bool = False
+    flags: int = 0
+    what: Kind = Kind.FILE
+
+
+class FileWritten(FileEvent, frozen=True, kw_only=True):
+    """Bytes were written through one open file by one process.
+
+    The first write is told at once; what follows is told as totals when the descriptor is closed, or at a boundary of
+    the trial (endpoint, freeze, seal). ``totals`` marks the second form: it counts again what the first one said, and
+    has no path: device, inode and process name the write it completes.
+    """
+
+    count: int
+    size_bytes: int
+    last_ns: int
+    totals: bool = False
+    how: str = "write"
+    what: Kind = Kind.FILE
+
+
+class FileCreated(FileEvent, frozen=True, kw_only=True):
+    """A directory, node, socket or named temporary file was made by a call other than open."""
+
+    what: Kind
+
+
+class FileDeleted(FileEvent, frozen=True, kw_only=True):
+    """A name was removed."""
+
+    what: Kind = Kind.UNKNOWN
+
+
+class FileRenamed(FileEvent, frozen=True, kw_only=True):
+    """``path`` became ``new_path``; with ``exchange`` the two changed places."""
+
+    new_path: bytes
+    exchange: bool = False
+
+
+class FileLinked(FileEvent, frozen=True, kw_only=True):
+    """``new_path`` was made a name of ``path`` (hard), or a symlink whose text is ``path`` (symbolic)."""
+
+    new_path: bytes
+    symbolic: bool = False
+
+
+class FileTruncated(FileEvent, frozen=True, kw_only=True):
+    """The size was set, or a range was punched or added (fallocate)."""
+
+    size_bytes: int
+    how: str = "truncate"
+
+
+class FileMapped(FileEvent, frozen=True, kw_only=True):
+    """A shared mapping of a file open for writing was made: later stores into it are not seen."""
+
+    size_bytes: int
+
+
+class FileChanged(FileEvent, frozen=True, kw_only=True):
+    """An attribute was set: ``mode``, ``owner``, ``xattr`` or ``times``."""
+
+    attribute: str
+    value: int | None = None
