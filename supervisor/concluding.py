@@ -72,6 +72,7 @@ def _collect(trial: Trial, stage: Stage) -> Facts:
         workspace=os.fsencode(trial.prepared.workspace),
         observe=stage.observe,
         changed=stage.changed,
+        shared=stage.shared,
     )
 
 

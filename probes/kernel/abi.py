@@ -20,10 +20,10 @@ RECORD = struct.Struct("<QQIBBhIHHQQQ")
 WRITER = struct.Struct("<8QII")
 #: struct w_writer_key: pid, fd
 WRITER_KEY = struct.Struct("<II")
-#: struct w_member: cgroup, start_ns, leader_ended, files_end
-MEMBER = struct.Struct("<QQII")
-#: struct w_orders: epoch, network
-ORDERS = struct.Struct("<II")
+#: struct w_member: cgroup, start_ns, leader_ended, files_end, shared, pad
+MEMBER = struct.Struct("<QQIIII")
+#: struct w_orders: epoch, network, began_ns, realtime_offset_ns
+ORDERS = struct.Struct("<IIQq")
 #: struct w_settings: parent_id, parent_level, abi
 SETTINGS = struct.Struct("<QII")
 
@@ -61,6 +61,7 @@ class RecordFlag(IntFlag):
     PRIVATE = 4
     UNREACHABLE = 8
     UNLINKED = 16
+    SHARED = 32
 
 
 class Network(IntEnum):
@@ -99,5 +100,5 @@ class Trial(ctypes.Structure):
         ("throttled_ns", ctypes.c_uint64),
         ("unreadable", ctypes.c_uint64),
         ("last_error", ctypes.c_uint32),
-        ("pad", ctypes.c_uint32),
+        ("mapped", ctypes.c_uint32),
     )

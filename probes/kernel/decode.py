@@ -25,6 +25,8 @@ _KERNEL = int(RecordFlag.KERNEL)
 _TRUNCATED = int(RecordFlag.TRUNCATED)
 _PRIVATE = int(RecordFlag.PRIVATE)
 _UNREACHABLE = int(RecordFlag.UNREACHABLE)
+_UNLINKED = int(RecordFlag.UNLINKED)
+_SHARED = int(RecordFlag.SHARED)
 
 _LENGTH = (1 << 30) - 1
 _LOW = (1 << 32) - 1
@@ -201,7 +203,7 @@ def _opened(raw: Raw) -> Event:
         reads=bool(f_mode & _FMODE_READ), writes=bool(f_mode & _FMODE_WRITE),
         created=bool(f_mode & _FMODE_CREATED) or flags & _O_TMPFILE == _O_TMPFILE, truncates=bool(flags & _O_TRUNC),
         flags=flags, what=_KINDS.get(mode, Kind.UNKNOWN), path_truncated=bool(raw.flags & _TRUNCATED),
-        reachable=not raw.flags & _UNREACHABLE,
+        reachable=not raw.flags & _UNREACHABLE, unlinked=bool(raw.flags & _UNLINKED),
     )  # fmt: skip
 
 
@@ -210,6 +212,7 @@ def _written(raw: Raw) -> Event:
         n=raw.n, time_ns=raw.time_ns, process=raw.process, path=_climbed(raw.text), device=raw.device, inode=raw.inode,
         count=1, size_bytes=raw.number0, last_ns=raw.time_ns, how=raw.call, error=raw.error,
         path_truncated=bool(raw.flags & _TRUNCATED), reachable=not raw.flags & _UNREACHABLE,
+        unlinked=bool(raw.flags & _UNLINKED),
     )  # fmt: skip
 
 
@@ -224,34 +227,25 @@ def _mapped(raw: Raw) -> Event:
     return ev.FileMapped(
         n=raw.n, time_ns=raw.time_ns, process=raw.process, path=_climbed(raw.text), device=raw.device, inode=raw.inode,
         size_bytes=raw.number0, path_truncated=bool(raw.flags & _TRUNCATED), reachable=not raw.flags & _UNREACHABLE,
+        unlinked=bool(raw.flags & _UNLINKED),
     )  # fmt: skip
 
 
 def _through_descriptor(raw: Raw) -> Event:
     call, extra = raw.call, raw.number0
+    common = {
+        "n": raw.n, "time_ns": raw.time_ns, "process": raw.process, "path": _climbed(raw.text), "device": raw.device,
+        "inode": raw.inode, "error": raw.error, "path_truncated": bool(raw.flags & _TRUNCATED),
+        "verified": not raw.flags & _SHARED, "reachable": not raw.flags & _UNREACHABLE,
+        "unlinked": bool(raw.flags & _UNLINKED),
+    }  # fmt: skip
     if call == "ioctl" and extra in _CLONING:
-        return ev.FileWritten(
-            n=raw.n, time_ns=raw.time_ns, process=raw.process, path=_climbed(raw.text), device=raw.device,
-            inode=raw.inode, count=1, size_bytes=0, last_ns=raw.time_ns, how="clone", error=raw.error,
-            path_truncated=bool(raw.flags & _TRUNCATED), reachable=not raw.flags & _UNREACHABLE,
-        )  # fmt: skip
+        return ev.FileWritten(count=1, size_bytes=0, last_ns=raw.time_ns, how="clone", **common)
     if call in ("ftruncate", "fallocate"):
-        return ev.FileTruncated(
-            n=raw.n, time_ns=raw.time_ns, process=raw.process, path=_climbed(raw.text), device=raw.device,
-            inode=raw.inode, size_bytes=extra if call == "ftruncate" else 0, how=call, error=raw.error,
-            path_truncated=bool(raw.flags & _TRUNCATED), reachable=not raw.flags & _UNREACHABLE,
-        )  # fmt: skip
+        return ev.FileTruncated(size_bytes=extra if call == "ftruncate" else 0, how=call, **common)
     if call == "bind":
-        return ev.FileCreated(
-            n=raw.n, time_ns=raw.time_ns, process=raw.process, path=_climbed(raw.text), device=raw.device,
-            inode=raw.inode, what=Kind.SOCKET,
-            path_truncated=bool(raw.flags & _TRUNCATED), reachable=not raw.flags & _UNREACHABLE,
-        )  # fmt: skip
-    return ev.FileChanged(
-        n=raw.n, time_ns=raw.time_ns, process=raw.process, path=_climbed(raw.text), device=raw.device, inode=raw.inode,
-        attribute=_ATTRIBUTES.get(call, "xattr"), value=extra, error=raw.error,
-        path_truncated=bool(raw.flags & _TRUNCATED), reachable=not raw.flags & _UNREACHABLE,
-    )  # fmt: skip
+        return ev.FileCreated(what=Kind.SOCKET, **common)
+    return ev.FileChanged(attribute=_ATTRIBUTES.get(call, "xattr"), value=extra, **common)
 
 
 def _by_name(raw: Raw) -> Event:  # noqa: PLR0911 - one row a family of calls
@@ -277,7 +271,10 @@ def _by_name(raw: Raw) -> Event:  # noqa: PLR0911 - one row a family of calls
         exchange = call == "renameat2" and bool(extra & _RENAME_EXCHANGE)
         return ev.FileRenamed(path=path, new_path=_callers_second(raw), exchange=exchange, **common)
     if call in _LINKING:
-        return ev.FileLinked(path=path, new_path=_callers_second(raw), **common)
+        return ev.FileLinked(
+            path=path, new_path=_callers_second(raw), device=raw.device, inode=raw.inode,
+            unlinked=bool(raw.flags & _UNLINKED), **common,
+        )  # fmt: skip
     if call in ("mkdir", "mkdirat"):
         return ev.FileCreated(path=path, what=Kind.DIRECTORY, **common)
     if call in ("mknod", "mknodat"):

@@ -115,6 +115,7 @@ const volatile struct shape shapes[SYSCALLS_MAX] = {
 #ifdef __NR_open
 	[__NR_open] = ROW(S_OPEN, -1, 0, -1, -1, 1),
 	[__NR_creat] = ROW(S_OPEN, -1, 0, -1, -1, -1),
+	[__NR_vfork] = REFUSED,
 	[__NR_dup2] = ROW(S_CLOSE, 1, -1, -1, -1, -1),
 	[__NR_unlink] = ROW(S_PATH, -1, 0, -1, -1, -1),
 	[__NR_rmdir] = ROW(S_PATH, -1, 0, -1, -1, -1),

@@ -44,6 +44,7 @@
 #define FMODE_PATH (1 << 14)
 #define FMODE_CREATED (1 << 20)
 #define CLOSE_RANGE_CLOEXEC 4
+#define AT_SYMLINK_FOLLOW 0x400
 
 #define PROT_WRITE 2
 #define MAP_SHARED_BITS 3
@@ -70,6 +71,7 @@
 
 #include "maps.bpf.h"
 #include "paths.bpf.h"
+#include "private.bpf.h"
 #include "syscalls.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -149,6 +151,8 @@ static __noinline int tell_file(struct call *c)
 	s->record.error = c->ret < 0 ? -c->ret : 0;
 	s->record.number[0] = c->number[0];
 	s->record.number[1] = c->number[1];
+	if (c->shape.class == S_FD && !is_alone())
+		s->record.flags |= W_F_SHARED;
 	end = put_file_path(s, SLOT_CALL, file);
 	s->record.len[0] = end;
 	return put_slot(SLOT_CALL, c->cgroup, end, W_HOOK_SYSCALL);
@@ -156,37 +160,100 @@ static __noinline int tell_file(struct call *c)
 
 /*
  * One path of the caller: where it starts from, unless it is absolute, and its text. No path at all (futimens and its
- * like) means the descriptor, which is the kernel's own. Returns whether nobody could have changed the text.
+ * like) means the descriptor, which is the kernel's own. Returns whether the text is in memory of the caller's own.
  */
-static __always_inline bool put_callers_path(struct call *c, struct scratch *s, __s8 dirfd, __u64 address, __u32 *base,
+static __always_inline bool put_callers_path(struct call *c, struct scratch *s, int dirfd, __u64 address, __u32 *base,
 					     __u32 *end)
 {
 	if (!address || !is_absolute(address))
-		*base = put_base(s, *base, dirfd < 0 ? AT_FDCWD : (int)argument(c, dirfd));
+		*base = put_base(s, *base, dirfd);
 	*end = put_string(*base, address, c->cgroup);
-	return !address || address + (*end - *base) < private_end(address);
+	return !address || address + (*end - *base) < private_end(address, c->cgroup);
+}
+
+static __always_inline int starts_from(struct call *c, __s8 dirfd)
+{
+	return dirfd < 0 ? AT_FDCWD : (int)argument(c, dirfd);
+}
+
+/* The descriptor that /proc/self/fd/N or /dev/fd/N names; -1 for any other path. */
+static __always_inline int named_descriptor(__u64 address)
+{
+	char text[24] = {}, *digits;
+	int fd = -1;
+
+	if (bpf_probe_read_user_str(text, sizeof(text), (void *)address) < 0)
+		return -1;
+	if (!bpf_strncmp(text, 14, "/proc/self/fd/"))
+		digits = text + 14;
+	else if (!bpf_strncmp(text, 8, "/dev/fd/"))
+		digits = text + 8;
+	else
+		return -1;
+	for (int i = 0; i < 8; i++) {
+		if (digits[i] < '0' || digits[i] > '9')
+			return digits[i] ? -1 : fd;
+		fd = (fd < 0 ? 0 : fd) * 10 + digits[i] - '0';
+	}
+	return -1;
+}
+
+/* A link by descriptor: its file, and the path the kernel has for that, stand where the caller's first path would. */
+static __always_inline int linked_descriptor(struct call *c, struct scratch *s, __u64 *address)
+{
+	__u64 flags = argument(c, c->shape.extra);
+	struct inode *inode;
+	struct file *file;
+	char first = 0;
+	int fd;
+
+	if (c->nr != __NR_linkat || c->ret < 0)
+		return -1;
+	if (bpf_probe_read_user(&first, 1, (void *)*address))
+		return -1;
+	fd = first ? -1 : (int)argument(c, c->shape.dirfd);
+	if (first && flags & AT_SYMLINK_FOLLOW)
+		fd = named_descriptor(*address);
+	file = fd < 0 ? NULL : file_of(fd);
+	if (!file)
+		return -1;
+	inode = BPF_CORE_READ(file, f_inode);
+	s->record.device = kernel_device(inode);
+	s->record.inode = BPF_CORE_READ(inode, i_ino);
+	if (!BPF_CORE_READ(file, f_path.dentry, d_hash.pprev))
+		s->record.flags |= W_F_UNLINKED;
+	return fd;
 }
 
 /* A record about the caller's path or paths. */
 static __noinline int tell_path(struct call *c)
 {
 	struct scratch *s = slot(SLOT_CALL, c->kind);
+	__u64 address = argument(c, c->shape.path);
 	__u32 base = 0, end, base2;
-	bool private;
+	bool private = true;
+	int fd;
 
 	if (!s)
 		return 0;
 	s->record.error = c->ret < 0 ? -c->ret : 0;
 	s->record.number[0] = c->number[0];
 	s->record.number[1] = c->nr;
-	private = put_callers_path(c, s, c->shape.dirfd, argument(c, c->shape.path), &base, &end);
+	fd = linked_descriptor(c, s, &address);
+	if (fd >= 0) {
+		private = address + 24 < private_end(address, c->cgroup);
+		address = 0;
+	} else {
+		fd = starts_from(c, c->shape.dirfd);
+	}
+	private &= put_callers_path(c, s, fd, address, &base, &end);
 	s->record.len[0] = base;
 	s->record.len[1] = end - base;
 	if (c->shape.path2 >= 0) {
 		base2 = end;
-		private &= put_callers_path(c, s, c->shape.dirfd2, argument(c, c->shape.path2), &base2, &end);
+		private &= put_callers_path(c, s, starts_from(c, c->shape.dirfd2), argument(c, c->shape.path2), &base2, &end);
 	}
-	if (private)
+	if (is_alone() && private)
 		s->record.flags |= W_F_PRIVATE;
 	return put_slot(SLOT_CALL, c->cgroup, end, W_HOOK_SYSCALL);
 }
@@ -394,6 +461,7 @@ static __noinline int on_descriptor(struct call *c)
 static __noinline int on_map(struct call *c)
 {
 	__u32 flags = c->arguments[3] & MAP_SHARED_BITS;
+	struct w_trial *trial;
 	struct file *file;
 
 	if (c->ret < 0 && c->ret >= -ERRNO_MAX)
@@ -403,6 +471,9 @@ static __noinline int on_map(struct call *c)
 	file = file_of((__s32)c->arguments[4]);
 	if (!file || !(BPF_CORE_READ(file, f_mode) & FMODE_WRITE) || !keeps_content(BPF_CORE_READ(file, f_inode, i_mode)))
 		return 0;
+	trial = bpf_map_lookup_elem(&trials, &c->cgroup);
+	if (trial)
+		trial->mapped = 1;
 	c->ret = 0;
 	return ask_file(c, file, W_FILE_MAPPED, c->arguments[1], c->nr);
 }
@@ -502,7 +573,7 @@ static __noinline int tell_unix(struct call *c, struct sock *sk)
 	size = size > 2 ? size - 2 : 0;
 	if (size > 108)
 		size = 108;
-	if (address + size < private_end(address))
+	if (is_alone() && address + size < private_end(address, c->cgroup))
 		s->record.flags |= W_F_PRIVATE;
 	barrier_var(size);
 	if (size && size <= 108 && bpf_probe_read_user(s->text, size, (void *)(address + 2))) {
@@ -673,11 +744,20 @@ static __noinline int on_failed_kill(struct call *c)
 	return TOLD;
 }
 
+#ifdef __NR_vfork
+#define NR_VFORK __NR_vfork
+#else
+#define NR_VFORK -1
+#endif
+
 static __noinline int on_refused(struct call *c)
 {
 	/* Writes that these two carry out are not looked at: where no box refuses them, they count as lost. */
 	if (c->ret > 0 && (c->nr == __NR_io_submit || c->nr == __NR_io_uring_enter))
 		count_loss(c->cgroup, W_HOOK_SYSCALL, -ENOSYS);
+	/* Who is back from vfork slept for as long as his child used his memory: no call of his own could be changed. */
+	if (c->ret > 0 && (c->nr == NR_VFORK || (c->nr == __NR_clone && c->arguments[0] & CLONE_VFORK)))
+		is_alone();
 	if (c->ret != -EPERM && c->ret != -ENOSYS && c->ret != -EACCES)
 		return 0;
 	tell_refused(c);
@@ -808,9 +888,9 @@ static __always_inline __u32 pid_inside(struct task_struct *task)
 }
 
 /* Exits, and where signals go, are told by this: a member that finds no room is a loss. */
-static __always_inline void remember(__u64 cgroup, __u32 pid, __u64 start_ns, enum w_hook hook)
+static __always_inline void remember(__u64 cgroup, __u32 pid, __u64 start_ns, bool shared, enum w_hook hook)
 {
-	struct w_member member = { .cgroup = cgroup, .start_ns = start_ns };
+	struct w_member member = { .cgroup = cgroup, .start_ns = start_ns, .shared = shared };
 	long error = bpf_map_update_elem(&members, &pid, &member, BPF_ANY);
 
 	if (error)
@@ -827,9 +907,17 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	__u32 pid = BPF_CORE_READ(child, tgid);
 	struct cgroup *to = BPF_CORE_READ(child, cgroups, dfl_cgrp);
 	__u64 trial = trial_of(to), home = current_trial(), start_ns;
+	struct w_member *member;
 	struct w_record r;
+	bool shared;
 
-	if ((!trial && !home) || BPF_CORE_READ(child, pid) != pid)
+	if (!trial && !home)
+		return 0;
+	shared = shares(parent, child);
+	member = current_member();
+	if (shared && member)
+		member->shared = 1;
+	if (BPF_CORE_READ(child, pid) != pid)
 		return 0;
 	start_ns = BPF_CORE_READ(child, start_boottime);
 	if (trial) {
@@ -842,7 +930,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		r.pid = pid;
 		r.start_ns = start_ns;
 		r.device = bpf_get_current_uid_gid();
-		remember(trial, pid, start_ns, W_HOOK_FORK);
+		remember(trial, pid, start_ns, shared, W_HOOK_FORK);
 		put(&r, trial, W_HOOK_FORK);
 	}
 	if (!home || home == trial)
@@ -898,8 +986,12 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_pid, struct linux_binprm
 	/* The thread that called is the leader now; an old leader that it ended is not to be waited for. */
 	pid = s->record.pid;
 	member = bpf_map_lookup_elem(&members, &pid);
-	if (member)
+	if (member) {
 		member->leader_ended = 0;
+		/* Memory and descriptors are its own now. */
+		if (BPF_CORE_READ(task, fs, users) == 1)
+			member->shared = 0;
+	}
 	put_slot(SLOT_EXEC, trial, end, W_HOOK_EXEC);
 	return 0;
 }
@@ -987,7 +1079,7 @@ static __always_inline void tell_join(struct task_struct *task, __u32 pid, __u64
 	r.pid = pid;
 	r.start_ns = start_of(task);
 	r.number[1] = pid_inside(task);
-	remember(cgroup, pid, r.start_ns, W_HOOK_CGROUP);
+	remember(cgroup, pid, r.start_ns, true, W_HOOK_CGROUP);
 	put(&r, cgroup, W_HOOK_CGROUP);
 }
 

@@ -47,6 +47,7 @@ enum w_flag {
 	W_F_PRIVATE = 4,	/* a caller's path that no other thread or mapping could have changed */
 	W_F_UNREACHABLE = 8,	/* not below the root directory of the caller */
 	W_F_UNLINKED = 16,	/* the name is gone */
+	W_F_SHARED = 32,	/* others share the caller's descriptors: its number may have named another file */
 };
 
 enum w_hook {
@@ -83,13 +84,15 @@ struct w_trial {
 	__u64 throttled_ns;
 	__u64 unreadable;	/* arguments that could not be read */
 	__u32 last_error;	/* errno of the last loss */
-	__u32 pad;
+	__u32 mapped;		/* a shared mapping that can be written was made: stores leave no time behind */
 };
 
 /* What the programs are told about a trial: apart from the counters, since writing those back would undo some. */
 struct w_orders {
 	__u32 epoch;		/* raised at each boundary of the trial: first writes are told anew */
 	__u32 network;		/* enum w_network */
+	__u64 began_ns;		/* CLOCK_BOOTTIME when the trial began to be watched */
+	__s64 realtime_offset_ns; /* to add to it for CLOCK_REALTIME */
 };
 
 enum w_network {
@@ -109,6 +112,8 @@ struct w_member {
 	__u64 start_ns;
 	__u32 leader_ended;	/* its first thread has come to its end */
 	__u32 files_end;	/* above every descriptor that it wrote through */
+	__u32 shared;		/* memory, descriptors or directory had another user since it last was alone in a call */
+	__u32 pad;
 };
 
 /* One descriptor that was written through, keyed by thread group and descriptor. */
@@ -133,9 +138,9 @@ struct w_writer {
 #define W_CHECK(type, size) _Static_assert(sizeof(type) == (size), #type)
 W_CHECK(struct w_record, 56);
 W_CHECK(struct w_trial, 120);
-W_CHECK(struct w_orders, 8);
+W_CHECK(struct w_orders, 24);
 W_CHECK(struct w_settings, 16);
-W_CHECK(struct w_member, 24);
+W_CHECK(struct w_member, 32);
 W_CHECK(struct w_writer, 72);
 
 #endif

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,12 +73,13 @@ class KernelWitness:
         """
         cgroup_id = cgroup.stat().st_ino
         key = cgroup_id.to_bytes(8, "little")
+        began_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         with pins.locked(cgroup_root):
             directory = pins.ensure(pins.Parent.of(cgroup.parent))
             ring_fd = libbpf.create_ring(ring_bytes)
             for name, value in (
                 ("trials", bytes(abi.Trial())),
-                ("orders", abi.ORDERS.pack(0, abi.Network.REFUSE)),
+                ("orders", abi.ORDERS.pack(0, abi.Network.REFUSE, began_ns, time.time_ns() - began_ns)),
                 ("rings", ring_fd.to_bytes(4, "little")),
             ):
                 entries = libbpf.BpfMap(libbpf.open_pin(directory / name), len(value))
@@ -130,8 +132,8 @@ class KernelWitness:
 
     def next_epoch(self) -> None:
         """From here on the first write through each descriptor is told again: call it at each boundary of the trial."""
-        epoch, network = abi.ORDERS.unpack(self._orders.lookup(self._key) or bytes(abi.ORDERS.size))
-        self._orders.update(self._key, abi.ORDERS.pack(epoch + 1, network))
+        epoch, *rest = abi.ORDERS.unpack(self._orders.lookup(self._key) or bytes(abi.ORDERS.size))
+        self._orders.update(self._key, abi.ORDERS.pack(epoch + 1, *rest))
 
     def pending_totals(self) -> tuple[bytes, int]:
         """Take, as a slab of records and their count, the writes that no close has told yet: each is told once."""

@@ -18,6 +18,7 @@ class FileEvent(Event, frozen=True, kw_only=True):
         device, inode: of the file, 0 when not known (the call failed, or only a name was given).
         error: errno of a refused or failed attempt, None when it happened.
         reachable: False for a file that is not below the trial's root: it was inherited or received from outside.
+        unlinked: the file had lost this name when it happened, or, made without a name, had none yet.
     """
 
     path: bytes
@@ -27,6 +28,7 @@ class FileEvent(Event, frozen=True, kw_only=True):
     inode: int = 0
     error: int | None = None
     reachable: bool = True
+    unlinked: bool = False
 
 
 class Kind(StrEnum):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from policies.types import Policy
 from supervisor.events import (
@@ -21,7 +22,7 @@ from supervisor.events import (
 )
 from supervisor.evidence.contacts import ContactFold
 from supervisor.evidence.coverage import Noted, cover, find_gaps
-from supervisor.evidence.facts import Facts, FileHistory, Gap, Loss, Observed, Outcome, Process, Timeline
+from supervisor.evidence.facts import Facts, FileHistory, Gap, Loss, Observed, Outcome, Process, SharedNames, Timeline
 from supervisor.evidence.files import FileFold
 from supervisor.evidence.flows import FlowFold
 from supervisor.evidence.histories import Draft, Historian
@@ -45,6 +46,13 @@ from supervisor.evidence.tree import Tree
 _FOR_EVER = 1 << 62
 
 Observe = Callable[[Sequence[bytes]], Mapping[bytes, Observed]]
+FindShared = Callable[[bool], SharedNames]
+"""Finds the names that share a file; the argument tells whether any was linked in the trial."""
+
+
+def none_shared(_linked: bool) -> SharedNames:  # noqa: FBT001 - see `FindShared`
+    """Find no two names of one file."""
+    return SharedNames()
 
 
 def collect(
@@ -54,6 +62,7 @@ def collect(
     workspace: bytes,
     observe: Observe,
     changed: Callable[[], Iterable[bytes]],
+    shared: FindShared = none_shared,
 ) -> Facts:
     """Add events up to facts, and reconcile them with the final state.
 
@@ -63,9 +72,19 @@ def collect(
         workspace: absolute, as the trial sees it.
         observe: gives the states before and after of absolute paths; one that it leaves out is not known.
         changed: gives every absolute path present in the stage.
+        shared: gives the names that share a file.
     """
     with _no_garbage():
-        return _collect(events, policy, workspace, observe, changed)
+        return _collect(events, policy, workspace, _Disk(observe=observe, changed=changed, shared=shared))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Disk:
+    """The ways to look at the disk, see `collect`."""
+
+    observe: Observe
+    changed: Callable[[], Iterable[bytes]]
+    shared: FindShared
 
 
 @contextmanager
@@ -84,8 +103,7 @@ def _collect(
     events: Iterable[Event],
     policy: Policy,
     workspace: bytes,
-    observe: Observe,
-    changed: Callable[[], Iterable[bytes]],
+    disk: _Disk,
 ) -> Facts:
     folds = _Folds()
     count = folds.read(events)
@@ -96,9 +114,7 @@ def _collect(
     processes = folds.processes.finish(cast, line.endpoint_ns, seen, _listed(line))
     contacts, noted = folds.contacts.contacts(cast), folds.noted(cast)
     places = Places(policy, workspace)
-    files, file_gaps = _collect_files(
-        folds.files, cast, places, (line, processes, folds.reached(processes)), observe, changed
-    )
+    files, file_gaps = _collect_files(folds.files, cast, places, (line, processes, folds.reached(processes)), disk)
     gaps = find_gaps(
         line=line,
         processes=processes,
@@ -120,7 +136,7 @@ def _collect(
         lost=sum(loss.count for loss in losses),
         losses=losses,
         refusals=folds.contacts.refusals(cast),
-        outcome=_look_at_outcome(places, policy, observe),
+        outcome=_look_at_outcome(places, policy, disk.observe),
         executed=cast.executed,
         exec_error=folds.processes.exec_error(cast),
         limits=folds.limits.finish(processes, line),
@@ -200,12 +216,12 @@ def _collect_files(
     cast: Cast,
     places: Places,
     trial: tuple[Timeline, tuple[Process, ...], Reached],
-    observe: Observe,
-    changed: Callable[[], Iterable[bytes]],
+    disk: _Disk,
 ) -> tuple[tuple[FileHistory, ...], tuple[Gap, ...]]:
     """Write every history and check it against the disk, a batch at a time; then what changed without a history."""
     line, processes, reached = trial
-    tree = Tree(fold, cast)
+    observe = disk.observe
+    tree = Tree(fold, cast, disk.shared(fold.linked))
     fold.forget_index()
     historian = Historian(
         fold,
@@ -226,7 +242,7 @@ def _collect_files(
         found += [(path, gap)] if gap else []
         if draft.unconfirmed and places.restricts(draft.history):
             doubted.append((draft.history.path, draft.history.events))
-    found += check_changed(changed(), explained, tree, places, observe)
+    found += check_changed(disk.changed(), explained, tree, places, observe)
     gaps = (*without_symlinks(found, explained, places, observe), *doubt_gap(doubted), *overflow_gap(tree))
     return tuple(histories), gaps
 

@@ -3,7 +3,7 @@
 The laws:
 
 1. Opening for writing without effect is no change. An open that created is ``created``; one that truncated a file
-   which had content is ``modified``.
+   which had content is ``modified``, also where it was opened for reading.
 2. Totals belong to the write that they count again: they move its last time and add no change.
 3. A file that is not below the trial's root was given to it; it is never the path that is spelled the same.
 4. Pipes, sockets and devices hold no content of the file system: writing into them changes no file.
@@ -64,6 +64,9 @@ DIRECTORY = 2
 """Mark of a row: a directory was made."""
 BY_NAME = 4
 """Mark of a row: its path is the argument of a call, read from memory, not the kernel's own of an open file."""
+
+UNLINKED = 8
+"""Mark of a row: it was made through a descriptor of a file that had lost the name it was opened by."""
 
 
 def code_set(*codes: Code) -> int:
@@ -127,7 +130,11 @@ class Rows:
 
 
 class FileFold:
-    """Collects changes and refused attempts, by path."""
+    """Collects changes and refused attempts, by path.
+
+    Attributes:
+        linked: a file was given another name.
+    """
 
     def __init__(self) -> None:
         """Begin with no path."""
@@ -138,6 +145,7 @@ class FileFold:
         self._path_ids: dict[bytes, int] = {}
         self._process_ids: dict[ProcessKey | None, int] = {}
         self._nameless: set[int] = set()
+        self.linked = False
         self._cut: list[tuple[ProcessKey | None, int, int]] = []
 
     def handlers(self) -> dict[type[Event], Callable[[Event], object]]:
@@ -197,13 +205,16 @@ class FileFold:
                 event.n,
                 (event.device << 40 ^ event.inode) & _POSITIVE,
                 code,
-                mark | (VERIFIED if event.verified else 0) | (0 if event.inode else BY_NAME),
+                mark
+                | (VERIFIED if event.verified else 0)
+                | (0 if event.inode and not isinstance(event, FileLinked) else BY_NAME)
+                | (UNLINKED if event.unlinked else 0),
                 event.error or 0,
             )
         )
 
     def _opened_file(self, event: Event) -> None:
-        if not isinstance(event, FileOpened) or not event.writes or event.what in _NO_CONTENT:
+        if not isinstance(event, FileOpened) or event.what in _NO_CONTENT or not (event.writes or event.truncates):
             return
         if event.error is not None:
             self._add(event, self._place(event), Code.CREATED if event.created else Code.MODIFIED)
@@ -251,6 +262,7 @@ class FileFold:
             return
         # A second name lets its writer change the first one: that is a change of the first one too.
         old = self.path_id(event.path)
+        self.linked |= event.error is None
         self._add(event, old, Code.LINKED_FROM, other=new)
         self._add(event, new, Code.LINKED_HERE, other=old)
 

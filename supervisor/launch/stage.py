@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from supervisor.errors import MachineError, UsageError
-from supervisor.evidence.facts import Observed
+from supervisor.evidence.facts import Observed, SharedNames
 from supervisor.launch.copying import copy_attributes
 from supervisor.launch.durable import write_whole
 from supervisor.launch.merged import Merged
@@ -119,6 +119,23 @@ class Stage:
         with Merged.open(self.workspace, self.upper, self.work) as view:
             paths = dict.fromkeys(_touched(view))
         return (join(self.workspace, path) for path in paths)
+
+    def shared(self, linked: bool) -> SharedNames:  # noqa: FBT001 - see `supervisor.evidence.collect`
+        """Find the names of the workspace that share a file: before, of what was changed; now, where any was linked.
+
+        Args:
+            linked: whether the trial gave any file another name.
+        """
+        from supervisor.launch.sharing import names_after, names_before  # noqa: PLC0415 - see this module's docstring
+
+        if not self.upper.is_dir():
+            return SharedNames()
+        with Merged.open(self.workspace, self.upper, self.work) as view:
+            groups = [names_before(view), names_after(view) if linked else ()]
+        before, after = [
+            tuple(tuple(join(self.workspace, name) for name in names) for names in group) for group in groups
+        ]
+        return SharedNames(before=before, after=after)
 
     def untouched(self) -> bool:
         """Tell whether nothing is staged at all, the workspace's own attributes included."""
