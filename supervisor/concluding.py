@@ -73,6 +73,7 @@ def _collect(trial: Trial, stage: Stage) -> Facts:
         observe=stage.observe,
         changed=stage.changed,
         shared=stage.shared,
+        beginning=stage.beginning,
     )
 
 

@@ -62,6 +62,7 @@ class RecordFlag(IntFlag):
     UNREACHABLE = 8
     UNLINKED = 16
     SHARED = 32
+    NOFOLLOW = 64
 
 
 class Network(IntEnum):

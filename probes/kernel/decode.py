@@ -27,6 +27,7 @@ _PRIVATE = int(RecordFlag.PRIVATE)
 _UNREACHABLE = int(RecordFlag.UNREACHABLE)
 _UNLINKED = int(RecordFlag.UNLINKED)
 _SHARED = int(RecordFlag.SHARED)
+_NOFOLLOW = int(RecordFlag.NOFOLLOW)
 
 _LENGTH = (1 << 30) - 1
 _LOW = (1 << 32) - 1
@@ -64,6 +65,7 @@ _DELETING = frozenset({"unlink", "rmdir", "unlinkat"})
 _RENAMING = frozenset({"rename", "renameat", "renameat2"})
 _LINKING = frozenset({"link", "linkat"})
 _SYMLINKING = frozenset({"symlink", "symlinkat"})
+_ITSELF = frozenset({"lchown", "lsetxattr", "lremovexattr"})
 _OPENING = frozenset({"open", "openat", "openat2", "creat"})
 _CLONING = frozenset({0x40049409, 0x4020940D})
 
@@ -113,6 +115,14 @@ def _climbed(components: bytes) -> bytes:
     return path
 
 
+def _whole(base: bytes, given: bytes) -> bytes:
+    """Give a caller's name as it was given, from the root on, where it goes up (``..``); else nothing."""
+    if b".." not in given:
+        return b""
+    whole = given if given.startswith(b"/") else _climbed(base) + b"/" + given
+    return whole if b"/.." in whole else b""
+
+
 def _joined(base: bytes, given: bytes) -> bytes:
     """Join a caller's path to the directory it starts from."""
     whole = given if given.startswith(b"/") else _climbed(base) + b"/" + given
@@ -127,10 +137,10 @@ def _callers_path(raw: Raw) -> bytes:
     return _joined(raw.text[: raw.len0], raw.text[raw.len0 : end])
 
 
-def _callers_second(raw: Raw) -> bytes:
+def _callers_second(raw: Raw) -> dict[str, bytes]:
     rest = raw.text[raw.len0 + raw.len1 :]
     cut = rest.rfind(b"\0") + 1
-    return _joined(rest[:cut], rest[cut:])
+    return {"new_path": _joined(rest[:cut], rest[cut:]), "new_given": _whole(rest[:cut], rest[cut:])}
 
 
 def _started(raw: Raw) -> Event:
@@ -254,11 +264,13 @@ def _by_name(raw: Raw) -> Event:  # noqa: PLR0911 - one row a family of calls
     common = {
         "n": raw.n, "time_ns": raw.time_ns, "process": raw.process, "error": raw.error,
         "path_truncated": bool(raw.flags & _TRUNCATED), "verified": bool(raw.flags & _PRIVATE),
+        "unlinked": bool(raw.flags & _UNLINKED),
     }  # fmt: skip
     if call in _SYMLINKING:
         text = raw.text[raw.len0 : raw.len0 + raw.len1]
-        return ev.FileLinked(path=text, new_path=_callers_second(raw), symbolic=True, **common)
+        return ev.FileLinked(path=text, **_callers_second(raw), symbolic=True, **common)
     path = _callers_path(raw)
+    common["given"] = _whole(raw.text[: raw.len0], raw.text[raw.len0 : raw.len0 + raw.len1])
     if call in _OPENING:
         return ev.FileOpened(
             path=path, reads=extra & _O_ACCMODE != 1, writes=bool(extra & (_O_ACCMODE | _O_CREAT | _O_TRUNC)),
@@ -269,11 +281,10 @@ def _by_name(raw: Raw) -> Event:  # noqa: PLR0911 - one row a family of calls
         return ev.FileDeleted(path=path, what=gone, **common)
     if call in _RENAMING:
         exchange = call == "renameat2" and bool(extra & _RENAME_EXCHANGE)
-        return ev.FileRenamed(path=path, new_path=_callers_second(raw), exchange=exchange, **common)
+        return ev.FileRenamed(path=path, **_callers_second(raw), exchange=exchange, **common)
     if call in _LINKING:
         return ev.FileLinked(
-            path=path, new_path=_callers_second(raw), device=raw.device, inode=raw.inode,
-            unlinked=bool(raw.flags & _UNLINKED), **common,
+            path=path, device=raw.device, inode=raw.inode, **_callers_second(raw), **common,
         )  # fmt: skip
     if call in ("mkdir", "mkdirat"):
         return ev.FileCreated(path=path, what=Kind.DIRECTORY, **common)
@@ -283,7 +294,10 @@ def _by_name(raw: Raw) -> Event:  # noqa: PLR0911 - one row a family of calls
         )
     if call == "truncate":
         return ev.FileTruncated(path=path, size_bytes=extra, **common)
-    return ev.FileChanged(path=path, attribute=_ATTRIBUTES.get(call, "xattr"), value=extra, **common)
+    follows = call not in _ITSELF and not raw.flags & _NOFOLLOW
+    return ev.FileChanged(
+        path=path, attribute=_ATTRIBUTES.get(call, "xattr"), value=extra, follows=follows, **common
+    )  # fmt: skip
 
 
 def _socket(raw: Raw) -> Event:

@@ -44,7 +44,7 @@
 #define FMODE_PATH (1 << 14)
 #define FMODE_CREATED (1 << 20)
 #define CLOSE_RANGE_CLOEXEC 4
-#define AT_SYMLINK_FOLLOW 0x400
+#define AT_SYMLINK_NOFOLLOW 0x100
 
 #define PROT_WRITE 2
 #define MAP_SHARED_BITS 3
@@ -198,22 +198,23 @@ static __always_inline int named_descriptor(__u64 address)
 	return -1;
 }
 
-/* A link by descriptor: its file, and the path the kernel has for that, stand where the caller's first path would. */
-static __always_inline int linked_descriptor(struct call *c, struct scratch *s, __u64 *address)
+/*
+ * A file that is named by a descriptor of the caller: the path that the kernel has for it stands where the caller's own
+ * would. -1 for any other path.
+ */
+static __always_inline int file_named(struct call *c, struct scratch *s, __u64 address)
 {
-	__u64 flags = argument(c, c->shape.extra);
 	struct inode *inode;
 	struct file *file;
 	char first = 0;
 	int fd;
 
-	if (c->nr != __NR_linkat || c->ret < 0)
+	if (c->ret < 0 || !address || bpf_probe_read_user(&first, 1, (void *)address))
 		return -1;
-	if (bpf_probe_read_user(&first, 1, (void *)*address))
-		return -1;
-	fd = first ? -1 : (int)argument(c, c->shape.dirfd);
-	if (first && flags & AT_SYMLINK_FOLLOW)
-		fd = named_descriptor(*address);
+	if (first)
+		fd = named_descriptor(address);
+	else
+		fd = c->nr == __NR_linkat ? (int)argument(c, c->shape.dirfd) : -1;
 	file = fd < 0 ? NULL : file_of(fd);
 	if (!file)
 		return -1;
@@ -223,6 +224,24 @@ static __always_inline int linked_descriptor(struct call *c, struct scratch *s, 
 	if (!BPF_CORE_READ(file, f_path.dentry, d_hash.pprev))
 		s->record.flags |= W_F_UNLINKED;
 	return fd;
+}
+
+static __always_inline bool follows_not(struct call *c)
+{
+	switch (c->nr) {
+	case __NR_fchownat:
+		return c->arguments[4] & AT_SYMLINK_NOFOLLOW;
+	case __NR_utimensat:
+	case __NR_fchmodat2:
+		return c->arguments[3] & AT_SYMLINK_NOFOLLOW;
+	case __NR_setxattrat:
+	case __NR_removexattrat:
+		return c->arguments[2] & AT_SYMLINK_NOFOLLOW;
+	case __NR_file_setattr:
+		return c->arguments[4] & AT_SYMLINK_NOFOLLOW;
+	default:
+		return false;
+	}
 }
 
 /* A record about the caller's path or paths. */
@@ -239,7 +258,9 @@ static __noinline int tell_path(struct call *c)
 	s->record.error = c->ret < 0 ? -c->ret : 0;
 	s->record.number[0] = c->number[0];
 	s->record.number[1] = c->nr;
-	fd = linked_descriptor(c, s, &address);
+	fd = c->shape.class == S_PATH ? file_named(c, s, address) : -1;
+	if (follows_not(c))
+		s->record.flags |= W_F_NOFOLLOW;
 	if (fd >= 0) {
 		private = address + 24 < private_end(address, c->cgroup);
 		address = 0;

@@ -48,6 +48,7 @@ enum w_flag {
 	W_F_UNREACHABLE = 8,	/* not below the root directory of the caller */
 	W_F_UNLINKED = 16,	/* the name is gone */
 	W_F_SHARED = 32,	/* others share the caller's descriptors: its number may have named another file */
+	W_F_NOFOLLOW = 64,	/* a symlink at the caller's path is what was meant, not its target */
 };
 
 enum w_hook {

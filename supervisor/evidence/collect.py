@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from policies.types import Policy
 from supervisor.events import (
@@ -25,6 +25,7 @@ from supervisor.evidence.coverage import Noted, cover, find_gaps
 from supervisor.evidence.facts import Facts, FileHistory, Gap, Loss, Observed, Outcome, Process, SharedNames, Timeline
 from supervisor.evidence.files import FileFold
 from supervisor.evidence.flows import FlowFold
+from supervisor.evidence.followed import Beginning, Followed
 from supervisor.evidence.histories import Draft, Historian
 from supervisor.evidence.limits import LimitFold
 from supervisor.evidence.places import Places
@@ -63,6 +64,7 @@ def collect(
     observe: Observe,
     changed: Callable[[], Iterable[bytes]],
     shared: FindShared = none_shared,
+    beginning: Beginning = lambda _: None,
 ) -> Facts:
     """Add events up to facts, and reconcile them with the final state.
 
@@ -73,18 +75,19 @@ def collect(
         observe: gives the states before and after of absolute paths; one that it leaves out is not known.
         changed: gives every absolute path present in the stage.
         shared: gives the names that share a file.
+        beginning: gives the text of a symlink that was there before, and tells directories from the rest.
     """
     with _no_garbage():
-        return _collect(events, policy, workspace, _Disk(observe=observe, changed=changed, shared=shared))
+        return _collect(events, policy, workspace, _Disk(observe, changed, shared, beginning))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Disk:
+class _Disk(NamedTuple):
     """The ways to look at the disk, see `collect`."""
 
     observe: Observe
     changed: Callable[[], Iterable[bytes]]
     shared: FindShared
+    beginning: Beginning
 
 
 @contextmanager
@@ -221,6 +224,7 @@ def _collect_files(
     """Write every history and check it against the disk, a batch at a time; then what changed without a history."""
     line, processes, reached = trial
     observe = disk.observe
+    Followed(fold, disk.beginning)
     tree = Tree(fold, cast, disk.shared(fold.linked))
     fold.forget_index()
     historian = Historian(

@@ -68,6 +68,9 @@ BY_NAME = 4
 UNLINKED = 8
 """Mark of a row: it was made through a descriptor of a file that had lost the name it was opened by."""
 
+NOFOLLOW = 16
+"""Mark of a row: its path is told by name, and a symlink there is what was meant."""
+
 
 def code_set(*codes: Code) -> int:
     """Give some codes as a bit set; plain integers, because a set is asked for every change."""
@@ -93,6 +96,7 @@ class Rows:
         self.at, self.number, self.file = array("q"), array("q"), array("q")
         self.code, self.mark, self.error = array("b"), array("b"), array("h")
         self._waiting: list[Row] = []
+        self._order: list[int] = []
 
     def __len__(self) -> int:
         """Count the rows that are in the columns."""
@@ -124,9 +128,10 @@ class Rows:
     def in_order(self) -> list[int]:
         """Give the rows by time, then number. The log is nearly in order, which makes these two sorts cheap."""
         self.settle()
-        rows = sorted(range(len(self)), key=self.number.__getitem__)
-        rows.sort(key=self.at.__getitem__)
-        return rows
+        if len(self._order) != len(self):
+            self._order = sorted(range(len(self)), key=self.number.__getitem__)
+            self._order.sort(key=self.at.__getitem__)
+        return self._order
 
 
 class FileFold:
@@ -134,6 +139,7 @@ class FileFold:
 
     Attributes:
         linked: a file was given another name.
+        symlinks: the text of each symlink that was made, by the number of its event.
     """
 
     def __init__(self) -> None:
@@ -146,6 +152,7 @@ class FileFold:
         self._process_ids: dict[ProcessKey | None, int] = {}
         self._nameless: set[int] = set()
         self.linked = False
+        self.symlinks: dict[int, bytes] = {}
         self._cut: list[tuple[ProcessKey | None, int, int]] = []
 
     def handlers(self) -> dict[type[Event], Callable[[Event], object]]:
@@ -180,7 +187,7 @@ class FileFold:
         return path in self._nameless
 
     def _place(self, event: FileEvent) -> int:
-        return self.path_id(event.path if event.reachable else UNREACHABLE + event.path)
+        return self.path_id((event.given or event.path) if event.reachable else UNREACHABLE + event.path)
 
     def cut_events(self, cast: Cast) -> tuple[int, ...]:
         """Give the changes of the trial whose path was not whole: nobody knows what they changed."""
@@ -239,16 +246,16 @@ class FileFold:
     def _made(self, event: Event) -> None:
         if isinstance(event, FileCreated):
             mark = DIRECTORY if event.what is Kind.DIRECTORY else 0
-            self._add(event, self.path_id(event.path), Code.CREATED, mark=mark)
+            self._add(event, self._place(event), Code.CREATED, mark=mark)
 
     def _deleted(self, event: Event) -> None:
         if isinstance(event, FileDeleted):
-            self._add(event, self.path_id(event.path), Code.DELETED)
+            self._add(event, self._place(event), Code.DELETED)
 
     def _renamed(self, event: Event) -> None:
         if not isinstance(event, FileRenamed):
             return
-        old, new = self.path_id(event.path), self.path_id(event.new_path)
+        old, new = self._place(event), self.path_id(event.new_given or event.new_path)
         away, here = (Code.EXCHANGED, Code.EXCHANGED) if event.exchange else (Code.RENAMED_AWAY, Code.RENAMED_HERE)
         self._add(event, old, away, other=new)
         self._add(event, new, here, other=old)
@@ -256,12 +263,14 @@ class FileFold:
     def _linked(self, event: Event) -> None:
         if not isinstance(event, FileLinked):
             return
-        new = self.path_id(event.new_path)
+        new = self.path_id(event.new_given or event.new_path)
         if event.symbolic:
+            if event.error is None:
+                self.symlinks[event.n] = event.path
             self._add(event, new, Code.LINKED_HERE)
             return
         # A second name lets its writer change the first one: that is a change of the first one too.
-        old = self.path_id(event.path)
+        old = self._place(event)
         self.linked |= event.error is None
         self._add(event, old, Code.LINKED_FROM, other=new)
         self._add(event, new, Code.LINKED_HERE, other=old)
@@ -277,4 +286,4 @@ class FileFold:
     def _changed(self, event: Event) -> None:
         if isinstance(event, FileChanged):
             code = Code.TIMES if event.attribute == "times" else Code.ATTRIBUTES
-            self._add(event, self._place(event), code)
+            self._add(event, self._place(event), code, mark=0 if event.follows else NOFOLLOW)

@@ -26,7 +26,7 @@ from supervisor.evidence.facts import Observed, SharedNames
 from supervisor.launch.copying import copy_attributes
 from supervisor.launch.durable import write_whole
 from supervisor.launch.merged import Merged
-from supervisor.launch.observe import Observer, problem, read_xattrs
+from supervisor.launch.observe import Observer, link_or_directory, problem, read_xattrs
 from supervisor.launch.state import RunDir
 from supervisor.launch.tree import Tree, by_descriptor, is_below, join, split
 
@@ -57,6 +57,7 @@ class Stage:
         self._observer = Observer()
         self._stack = ExitStack()
         self._views: dict[bytes, Merged] = {}
+        self._lower: Tree | None = None
 
     def __enter__(self) -> Self:
         """Give the stage itself."""
@@ -72,6 +73,7 @@ class Stage:
         Digests are forgotten too: a store through a mapping that is written already changes no time stamp.
         """
         self._views.clear()
+        self._lower = None
         self._observer = Observer()
         self._stack.close()
 
@@ -119,6 +121,23 @@ class Stage:
         with Merged.open(self.workspace, self.upper, self.work) as view:
             paths = dict.fromkeys(_touched(view))
         return (join(self.workspace, path) for path in paths)
+
+    def beginning(self, path: bytes) -> bytes | None:
+        """Tell what was at a path before the trial: the text of a symlink, nothing for a directory, None for all else.
+
+        Of a workspace that is written directly it tells what is there now.
+        """
+        place = self._placed(path)
+        if place is None:
+            return None
+        top, relative = place
+        if self._lower is None:
+            self._lower = self._stack.enter_context(Tree(self.workspace))
+        tree, name = (self._lower, relative) if top == self.workspace else (None, path)
+        try:
+            return link_or_directory(tree, name)
+        except OSError:
+            return None
 
     def shared(self, linked: bool) -> SharedNames:  # noqa: FBT001 - see `supervisor.evidence.collect`
         """Find the names of the workspace that share a file: before, of what was changed; now, where any was linked.
