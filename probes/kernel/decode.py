@@ -13,6 +13,7 @@ import socket
 import stat
 import struct
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from probes.kernel import syscalls
 from probes.kernel.abi import RECORD, RecordFlag, RecordKind
@@ -137,7 +138,7 @@ def _callers_path(raw: Raw) -> bytes:
     return _joined(raw.text[: raw.len0], raw.text[raw.len0 : end])
 
 
-def _callers_second(raw: Raw) -> dict[str, bytes]:
+def _callers_second(raw: Raw) -> dict[str, Any]:
     rest = raw.text[raw.len0 + raw.len1 :]
     cut = rest.rfind(b"\0") + 1
     return {"new_path": _joined(rest[:cut], rest[cut:]), "new_given": _whole(rest[:cut], rest[cut:])}
@@ -243,7 +244,7 @@ def _mapped(raw: Raw) -> Event:
 
 def _through_descriptor(raw: Raw) -> Event:
     call, extra = raw.call, raw.number0
-    common = {
+    common: dict[str, Any] = {
         "n": raw.n, "time_ns": raw.time_ns, "process": raw.process, "path": _climbed(raw.text), "device": raw.device,
         "inode": raw.inode, "error": raw.error, "path_truncated": bool(raw.flags & _TRUNCATED),
         "verified": not raw.flags & _SHARED, "reachable": not raw.flags & _UNREACHABLE,
@@ -261,7 +262,7 @@ def _through_descriptor(raw: Raw) -> Event:
 def _by_name(raw: Raw) -> Event:  # noqa: PLR0911 - one row a family of calls
     """A call that was given names: what it is depends on which one it was."""
     call, extra = raw.call, raw.number0
-    common = {
+    common: dict[str, Any] = {
         "n": raw.n, "time_ns": raw.time_ns, "process": raw.process, "error": raw.error,
         "path_truncated": bool(raw.flags & _TRUNCATED), "verified": bool(raw.flags & _PRIVATE),
         "unlinked": bool(raw.flags & _UNLINKED),

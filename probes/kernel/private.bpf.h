@@ -18,7 +18,6 @@
 /* A file's times are those of the last tick: the longest tick is 10 ms. */
 #define TICK_NS 20000000LL
 #define TMPFS_MAGIC 0x01021994
-#define CLONE_VFORK 0x4000
 
 static __always_inline struct w_member *current_member(void)
 {
@@ -71,8 +70,9 @@ static __always_inline __s64 changed_at(struct inode *inode)
 	struct inode___private *private = (void *)inode;
 	struct inode___plain *plain = (void *)inode;
 
+	/* Since 6.13 the highest bit tells whether somebody asked for the time. */
 	if (bpf_core_field_exists(inode->i_ctime_sec))
-		return BPF_CORE_READ(inode, i_ctime_sec) * NS_PER_S + BPF_CORE_READ(inode, i_ctime_nsec);
+		return BPF_CORE_READ(inode, i_ctime_sec) * NS_PER_S + (BPF_CORE_READ(inode, i_ctime_nsec) & ~(1U << 31));
 	if (bpf_core_field_exists(private->__i_ctime))
 		return BPF_CORE_READ(private, __i_ctime.tv_sec) * NS_PER_S + BPF_CORE_READ(private, __i_ctime.tv_nsec);
 	return BPF_CORE_READ(plain, i_ctime.tv_sec) * NS_PER_S + BPF_CORE_READ(plain, i_ctime.tv_nsec);

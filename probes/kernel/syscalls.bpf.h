@@ -157,6 +157,7 @@ const volatile struct shape shapes[SYSCALLS_MAX] = {
 	[__NR_setns] = REFUSED,
 	[__NR_unshare] = REFUSED,
 	[__NR_clone] = REFUSED,
+	[__NR_clone3] = REFUSED,
 	[__NR_keyctl] = REFUSED,
 	[__NR_add_key] = REFUSED,
 	[__NR_request_key] = REFUSED,

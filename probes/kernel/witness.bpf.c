@@ -776,9 +776,12 @@ static __noinline int on_refused(struct call *c)
 	/* Writes that these two carry out are not looked at: where no box refuses them, they count as lost. */
 	if (c->ret > 0 && (c->nr == __NR_io_submit || c->nr == __NR_io_uring_enter))
 		count_loss(c->cgroup, W_HOOK_SYSCALL, -ENOSYS);
-	/* Who is back from vfork slept for as long as his child used his memory: no call of his own could be changed. */
-	if (c->ret > 0 && (c->nr == NR_VFORK || (c->nr == __NR_clone && c->arguments[0] & CLONE_VFORK)))
+	/* Who is alone when he is back from vfork has only calls before him that nobody could change. */
+	if (c->ret > 0 && (c->nr == NR_VFORK || c->nr == __NR_clone || c->nr == __NR_clone3))
 		is_alone();
+	/* Whoever has not got it uses clone; every fork of libc asks first. */
+	if (c->nr == __NR_clone3)
+		return 0;
 	if (c->ret != -EPERM && c->ret != -ENOSYS && c->ret != -EACCES)
 		return 0;
 	tell_refused(c);

@@ -74,12 +74,13 @@ class KernelWitness:
         cgroup_id = cgroup.stat().st_ino
         key = cgroup_id.to_bytes(8, "little")
         began_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        offset_ns = time.time_ns() - began_ns
         with pins.locked(cgroup_root):
             directory = pins.ensure(pins.Parent.of(cgroup.parent))
             ring_fd = libbpf.create_ring(ring_bytes)
             for name, value in (
                 ("trials", bytes(abi.Trial())),
-                ("orders", abi.ORDERS.pack(0, abi.Network.REFUSE, began_ns, time.time_ns() - began_ns)),
+                ("orders", abi.ORDERS.pack(0, abi.Network.REFUSE, began_ns, offset_ns)),
                 ("rings", ring_fd.to_bytes(4, "little")),
             ):
                 entries = libbpf.BpfMap(libbpf.open_pin(directory / name), len(value))

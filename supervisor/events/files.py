@@ -115,7 +115,10 @@ class FileMapped(FileEvent, frozen=True, kw_only=True):
 
 
 class FileChanged(FileEvent, frozen=True, kw_only=True):
-    """An attribute was set: ``mode``, ``owner``, ``xattr``, ``flags`` or ``times``; of a symlink itself, or its target."""
+    """An attribute was set: ``mode``, ``owner``, ``xattr``, ``flags`` or ``times``.
+
+    Where the name is that of a symlink, ``follows`` tells whether its target was meant.
+    """
 
     attribute: str
     follows: bool = True

@@ -201,7 +201,8 @@ class _Folds:
 
     def reached(self, processes: tuple[Process, ...]) -> Reached:
         """Give since when the memory of each process proves nothing."""
-        return Reached((e for e in self._reached if isinstance(e, ProcessReached)), processes)
+        reaches = (e for e in self._reached if isinstance(e, ProcessReached))
+        return Reached(reaches, processes, self.files.memories)
 
     def noted(self, cast: Cast) -> Noted:
         """Give what bears on the worth of all the other events."""

@@ -13,6 +13,7 @@ The table is kept in columns of machine integers (about 45 bytes a change), beca
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Callable
 from enum import IntEnum
@@ -36,6 +37,7 @@ from supervisor.evidence.places import UNREACHABLE
 from supervisor.evidence.processes import Cast
 
 _O_TMPFILE = 0o20000000
+_MEMORY = re.compile(rb"/proc/([0-9]+)(?:/task/[0-9]+)?/mem")
 _POSITIVE = (1 << 63) - 1
 _NO_CONTENT = frozenset({Kind.FIFO, Kind.SOCKET, Kind.DEVICE})
 
@@ -56,6 +58,7 @@ class Code(IntEnum):
     ATTRIBUTES = 11
     TIMES = 12
     MAPPED = 13
+    RESIZED = 14
 
 
 VERIFIED = 1
@@ -139,6 +142,7 @@ class FileFold:
 
     Attributes:
         linked: a file was given another name.
+        memories: pid and time of each open of the memory of a process for writing.
         symlinks: the text of each symlink that was made, by the number of its event.
     """
 
@@ -152,6 +156,7 @@ class FileFold:
         self._process_ids: dict[ProcessKey | None, int] = {}
         self._nameless: set[int] = set()
         self.linked = False
+        self.memories: list[tuple[int, int]] = []
         self.symlinks: dict[int, bytes] = {}
         self._cut: list[tuple[ProcessKey | None, int, int]] = []
 
@@ -227,6 +232,8 @@ class FileFold:
             self._add(event, self._place(event), Code.CREATED if event.created else Code.MODIFIED)
             return
         path = self._place(event)
+        if event.path.endswith(b"/mem") and (memory := _MEMORY.fullmatch(event.path)):
+            self.memories.append((int(memory[1]), event.time_ns))
         if event.flags & _O_TMPFILE:
             self._nameless.add(path)
         elif event.created:
@@ -277,7 +284,7 @@ class FileFold:
 
     def _truncated(self, event: Event) -> None:
         if isinstance(event, FileTruncated):
-            self._add(event, self._place(event), Code.MODIFIED)
+            self._add(event, self._place(event), Code.MODIFIED if event.inode else Code.RESIZED)
 
     def _mapped(self, event: Event) -> None:
         if isinstance(event, FileMapped):

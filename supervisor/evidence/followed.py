@@ -22,7 +22,7 @@ Beginning = Callable[[bytes], bytes | None]
 _HOPS = 40
 _ASIDE = b"\0"
 """Ends the name that a thing has while it changes places with another: no path has it."""
-_FOLLOWING = code_set(Code.MODIFIED, Code.ATTRIBUTES, Code.TIMES)
+_FOLLOWING = code_set(Code.MODIFIED, Code.RESIZED, Code.ATTRIBUTES, Code.TIMES)
 _MAKING = code_set(Code.CREATED, Code.LINKED_HERE, Code.RENAMED_HERE, Code.EXCHANGED)
 _TWO_NAMES = code_set(Code.RENAMED_AWAY, Code.RENAMED_HERE, Code.EXCHANGED, Code.LINKED_FROM, Code.LINKED_HERE)
 _OPEN_FILES = b"/proc/self/fd"
@@ -60,17 +60,21 @@ class Followed:
         self._doubt()
 
     def _walk(self) -> None:
-        rows, paths = self._rows, self._fold.paths
+        rows = self._rows
+        batch: list[int] = []
         for row in rows.in_order():
             if not rows.mark[row] & BY_NAME or rows.path[row] < 0:
                 continue
+            # Both names of a call are followed before either changes.
+            if batch and rows.number[row] != rows.number[batch[0]]:
+                self._apply(batch)
+            batch.append(row)
             code = rows.code[row]
             follows = bool(_FOLLOWING >> code & 1) and not rows.mark[row] & NOFOLLOW
             rows.path[row] = self._real(row, rows.path[row], follows=follows)
             if _TWO_NAMES >> code & 1 and rows.other[row] >= 0:
                 rows.other[row] = self._real(row, rows.other[row], follows=False)
-            if not rows.error[row]:
-                self._apply(row, code, paths[rows.path[row]])
+        self._apply(batch)
 
     def _doubt(self) -> None:
         """Take the proof from names whose way another process may have changed under them."""
@@ -79,7 +83,11 @@ class Followed:
         makers: defaultdict[bytes, set[int]] = defaultdict(set)
         doubted: set[bytes] = set()
         for row in range(len(rows)) if self._crossed else ():
-            if not _MAKING >> rows.code[row] & 1 or rows.error[row] or (name := paths[rows.path[row]]) not in self._crossed:
+            if (
+                not _MAKING >> rows.code[row] & 1
+                or rows.error[row]
+                or (name := paths[rows.path[row]]) not in self._crossed
+            ):
                 continue
             things[name].add(self._fold.symlinks.get(rows.number[row], rows.number[row]))
             makers[name].add(rows.process[row])
@@ -116,7 +124,8 @@ class Followed:
 
     def _follow(self, path: bytes, *, follows: bool) -> Way:
         """Follow a path component by component, as the kernel does; the root is ``b""``."""
-        todo, real, links = path.split(b"/")[::-1], b"", []
+        todo, real = path.split(b"/")[::-1], b""
+        links: list[bytes] = []
         while todo:
             name = todo.pop()
             if name == b"..":
@@ -151,7 +160,13 @@ class Followed:
                 return None if origin is None else origin + path[len(above) :]
         return path
 
-    def _apply(self, row: int, code: int, path: bytes) -> None:
+    def _apply(self, batch: list[int]) -> None:
+        for row in batch:
+            if not self._rows.error[row]:
+                self._change(row, self._rows.code[row], self._fold.paths[self._rows.path[row]])
+        batch.clear()
+
+    def _change(self, row: int, code: int, path: bytes) -> None:
         """Follow one change of a name."""
         rows = self._rows
         if code == Code.CREATED:

@@ -12,7 +12,7 @@ The laws:
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -39,6 +39,7 @@ _KINDS: Mapping[Code, ChangeKind] = {
     Code.ATTRIBUTES: ChangeKind.ATTRIBUTES,
     Code.TIMES: ChangeKind.ATTRIBUTES,
     Code.MAPPED: ChangeKind.MAPPED,
+    Code.RESIZED: ChangeKind.MODIFIED,
 }
 KINDS = tuple(
     _KINDS.get(Code(code), ChangeKind.MODIFIED) if code else ChangeKind.MODIFIED for code in range(len(Code) + 1)
@@ -142,7 +143,9 @@ class Historian:
             expected=present,
             unverified=bool(doubtful),
             unconfirmed=bool(doubtful) and not self._confirmed(found.changes, doubtful, observed),
-            last_name_changes=tuple((rows.at[r], rows.code[r], rows.process[r]) for r in names[-2:]),
+            last_name_changes=tuple(
+                (rows.at[r], rows.code[r], rows.process[r]) for r in _naming(names, rows.code)[-2:]
+            ),
             observed=observed,
         )
 
@@ -314,6 +317,10 @@ class Historian:
         boundary = self._boundaries[place - 1] if place else 0
         since = bisect_right(writes, boundary)
         return min(writes[since] if since < len(writes) else boundary, last_ns)
+
+
+def _naming(rows: list[int], codes: Sequence[int]) -> list[int]:
+    return [row for row in rows if codes[row] != Code.RESIZED]
 
 
 def _bounded(rows: list[int]) -> list[int]:

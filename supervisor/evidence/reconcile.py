@@ -34,7 +34,9 @@ Found = tuple[bytes, Gap]
 Observe = Callable[[Sequence[bytes]], Mapping[bytes, Observed]]
 
 _CONTENT = code_set(*(code for code in Code if code not in {Code.ATTRIBUTES, Code.TIMES}))
-_NAMES = _CONTENT + code_set(Code.ATTRIBUTES) - code_set(Code.MODIFIED, Code.EMPTIED, Code.TOTALS, Code.MAPPED)
+_NAMES = (
+    _CONTENT + code_set(Code.ATTRIBUTES) - code_set(Code.MODIFIED, Code.EMPTIED, Code.TOTALS, Code.MAPPED, Code.RESIZED)
+)
 _FOR_EVER = 1 << 62
 _REWRITTEN = "its modification time moved, and no event tells of a write"
 _GONE = frozenset({Code.DELETED, Code.RENAMED_AWAY})

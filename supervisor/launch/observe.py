@@ -88,7 +88,7 @@ def link_or_directory(tree: Tree | None, path: bytes) -> bytes | None:
     if found is None or not stat.S_ISLNK(found.st_mode):
         return b"" if found is not None and stat.S_ISDIR(found.st_mode) else None
     if tree is None:
-        return os.readlink(path)
+        return os.readlink(path)  # noqa: PTH115 - a path of bytes
     with tree.parent(path) as (directory, name):
         return os.fsencode(os.readlink(name, dir_fd=directory))
 

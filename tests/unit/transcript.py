@@ -57,7 +57,7 @@ class Transcript:
     events: list[ev.Event] = field(default_factory=list)
     disk: dict[bytes, Observed] = field(default_factory=dict)
     stage: list[bytes] = field(default_factory=list)
-    shared: SharedNames = SharedNames()
+    shared: SharedNames = field(default_factory=SharedNames)
     beginning: dict[bytes, bytes] = field(default_factory=dict)
     now_ns: int = 1000 * MS
     next_pid: int = 200
