@@ -17,6 +17,7 @@ from supervisor.events.files import (
     FileWritten,
     Kind,
 )
+from supervisor.events.places import PlaceChanged, PlaceDeclared, PlaceUnwatched
 from supervisor.events.processes import (
     MembershipLeft,
     ProcessExecFailed,
@@ -85,6 +86,9 @@ __all__ = [
     "MembershipLeft",
     "NoteReceived",
     "Origin",
+    "PlaceChanged",
+    "PlaceDeclared",
+    "PlaceUnwatched",
     "ProcessExecFailed",
     "ProcessExecuted",
     "ProcessExited",
