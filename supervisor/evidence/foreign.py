@@ -3,7 +3,7 @@
 The laws:
 
 1. The watch sees paths and no processes: a change is the trial's own when an event of the trial changed that path in
-   the same span of time. What is left was somebody else's.
+   this way in the same span of time. What is left was somebody else's.
 2. A span is wider than it was: the watch is read after the change, and a call is told after it has worked. Who changes
    the same path within it is not told apart from the trial; the states before and after are, by the reconciliation.
 """
@@ -35,6 +35,20 @@ SLACK_NS = 50_000_000
 _FOR_EVER = 1 << 62
 
 _Span = tuple[int, int]
+_Key = tuple[bytes, str]
+
+_WAYS: dict[type[FileEvent], tuple[str, ...]] = {
+    FileOpened: ("created", "modified"),
+    FileWritten: ("modified", "attributes"),
+    FileMapped: ("modified",),
+    FileTruncated: ("modified", "attributes"),
+    FileCreated: ("created",),
+    FileDeleted: ("deleted", "attributes"),
+    FileRenamed: ("moved", "deleted", "created", "attributes"),
+    FileLinked: ("created", "attributes"),
+    FileChanged: ("attributes", "modified"),
+}
+"""What the watch can see of each kind of event: a write takes set-id bits away, a time that is set is like a write."""
 
 
 def find_foreign(sightings: Sequence[Sighting], events: Iterable[Event]) -> list[Sighting]:
@@ -54,7 +68,7 @@ class _Own:
     def __init__(self, sightings: Sequence[Sighting]) -> None:
         self._wanted = frozenset(sight.path for sight in sightings)
         self._last_parts = frozenset(posixpath.basename(path) for path in self._wanted)
-        self._spans: defaultdict[bytes, list[_Span]] = defaultdict(list)
+        self._spans: defaultdict[_Key, list[_Span]] = defaultdict(list)
         self._written: dict[tuple[int, int], tuple[bytes, int]] = {}
         self._names: dict[bytes, bytes] = {}
 
@@ -64,35 +78,34 @@ class _Own:
                 self._names.update((name, event.path) for name in event.names)
             case FileWritten(totals=True):
                 path, first_ns = self._written.get((event.device, event.inode), (b"", 0))
-                self._put(path, first_ns, event.last_ns)
+                self._put(path, _WAYS[FileWritten], first_ns, event.last_ns)
             case FileEvent(error=None):
                 self._add_change(event)
             case _:
                 return
 
     def _add_change(self, event: FileEvent) -> None:
-        at_ns = event.time_ns
+        at_ns, ways = event.time_ns, _WAYS.get(type(event), ())
         match event:
             case FileOpened() if not (event.created or event.truncates):
                 return
             case FileWritten():
                 self._written[event.device, event.inode] = event.path, at_ns
             case FileMapped():
-                self._put(event.path, at_ns, _FOR_EVER)
+                self._put(event.path, ways, at_ns, _FOR_EVER)
             case FileRenamed() | FileLinked():
-                self._put(event.new_path, at_ns, at_ns, by_name=True)
-            case FileOpened() | FileCreated() | FileDeleted() | FileTruncated() | FileChanged():
-                pass
+                self._put(event.new_path, ways, at_ns, at_ns, by_name=True)
             case _:
-                return
-        self._put(event.path, at_ns, at_ns, by_name=not event.inode)
+                pass
+        self._put(event.path, ways, at_ns, at_ns, by_name=not event.inode)
 
-    def _put(self, path: bytes, first_ns: int, last_ns: int, *, by_name: bool = False) -> None:
+    def _put(self, path: bytes, ways: tuple[str, ...], first_ns: int, last_ns: int, *, by_name: bool = False) -> None:
         path = self._own_name(path)
-        if path in self._wanted:
-            self._spans[path].append((first_ns, last_ns))
-        elif by_name and (last := posixpath.basename(path)) in self._last_parts:
-            self._spans[last].append((first_ns, last_ns))
+        if path not in self._wanted:
+            path = posixpath.basename(path) if by_name else b""
+        if path in self._wanted or path in self._last_parts:
+            for way in ways:
+                self._spans[path, way].append((first_ns, last_ns))
 
     def _own_name(self, path: bytes) -> bytes:
         """Give a path by the own name of its place."""
@@ -104,9 +117,11 @@ class _Own:
     def explains(self, sight: Sighting) -> bool:
         """Tell whether the trial changed this path in this span."""
         keys = (sight.path, posixpath.basename(sight.path))
-        return any(self._meets(key, sight.since_ns - SLACK_NS, sight.seen_ns + SLACK_NS) for key in keys)
+        return any(
+            self._meets((key, sight.change), sight.since_ns - SLACK_NS, sight.seen_ns + SLACK_NS) for key in keys
+        )
 
-    def _meets(self, key: bytes, since_ns: int, until_ns: int) -> bool:
+    def _meets(self, key: _Key, since_ns: int, until_ns: int) -> bool:
         spans = self._spans.get(key)
         if not spans:
             return False

@@ -49,6 +49,7 @@ from supervisor.evidence.naming import listed, show
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast
 
+_NOT_FOLLOWING = frozenset({"lstat", "readlink", "readlinkat", "lgetxattr", "llistxattr"})
 _WATCHING = frozenset({"inotify_add_watch", "fanotify_mark", "dnotify"})
 _CHANGES = (FileCreated, FileDeleted, FileTruncated, FileChanged)
 _NAMED_GAPS = 10
@@ -57,7 +58,8 @@ _NAMED_GAPS = 10
 class Look(NamedTuple):
     """One contact, before it is known whether it met a place.
 
-    ``by_name``: the path is what the caller said; ``until_end``: it lasts until the process has ended.
+    ``by_name``: the path is what the caller said; ``follows``: a symlink at its end is followed; ``until_end``: it
+    lasts until the process has ended.
     """
 
     path: bytes
@@ -71,6 +73,7 @@ class Look(NamedTuple):
     device: int = 0
     inode: int = 0
     until_end: bool = False
+    follows: bool = True
 
 
 class _Places:
@@ -177,6 +180,7 @@ class LookFold:
             verified=event.verified and not (event.path_truncated and by_name),
             device=event.device,
             inode=event.inode,
+            follows=not isinstance(event, FileDeleted | FileRenamed | FileLinked | FileCreated),
         )
         if event.error is None or isinstance(event, FileLookedUp):
             yield from _meanings(event, look)
@@ -207,7 +211,7 @@ def _meanings(event: FileEvent, look: Look) -> Iterator[Look]:
     """Say what a call that worked did."""
     match event:
         case FileLookedUp():
-            yield look._replace(until_end=event.how in _WATCHING)
+            yield look._replace(until_end=event.how in _WATCHING, follows=event.how not in _NOT_FOLLOWING)
         case FileOpened():
             changed = event.created or event.truncates
             if changed:
@@ -292,7 +296,11 @@ class _Sorting:
         return self._shared.find(path) is not None or self._hidden.find(path) is not None
 
     def _sort_one(self, look: Look) -> None:
-        paths, known = ((look.path,), True) if not look.by_name else self._leading.follow(look.path)
+        if look.by_name and look.verified and look.device and self._devices and look.device not in self._devices:
+            paths: tuple[bytes, ...] = (look.path,)  # the kernel answered with what it found
+            known = True
+        else:
+            paths, known = self._follow(look)
         hidden = next((path for name in paths if (path := self._hidden.find(name)) is not None), None)
         if hidden is not None:
             self._try(hidden, look)
@@ -302,14 +310,17 @@ class _Sorting:
             shared = self._inodes.get((look.device, look.inode)) if look.inode else None
         if shared is not None:
             self._touch(shared, look)
-        elif look.by_name and self._shares and not (look.verified and self._is_elsewhere(look, known=known)):
+        elif look.by_name and self._shares and not (look.verified and known):
             self._doubts.append(look)
 
-    def _is_elsewhere(self, look: Look, *, known: bool) -> bool:
-        """Tell whether a look-up that names no shared place met none."""
-        if look.device and self._devices and look.device not in self._devices:
-            return True
-        return known
+    def _follow(self, look: Look) -> tuple[tuple[bytes, ...], bool]:
+        if not look.by_name:
+            return (look.path,), True
+        if look.follows:
+            return self._leading.follow(look.path)
+        above, last = posixpath.split(look.path)
+        paths, known = self._leading.follow(above)
+        return tuple(posixpath.join(path, last) for path in paths), known
 
     def _touch(self, path: bytes, look: Look) -> None:
         last_ns = self._ended_ns(look.process) if look.until_end else look.at_ns

@@ -16,6 +16,8 @@ from supervisor.evidence.naming import listed, show
 from supervisor.verdict.completion import OpenEffect, Proof
 from supervisor.verdict.situation import SIGKILL, Capture, Following, Situation
 
+IN_SHARED = "changes of shared places"
+"""Begins what is said of them: no commit that is left out would keep them apart."""
 _NAMED = 10
 _CAPTURED = "does not affect the claim: the outcome was captured at the endpoint"
 
@@ -186,7 +188,7 @@ def _shared_files(situation: Situation) -> Iterator[OpenEffect]:
     yield OpenEffect(
         id="",
         route="file",
-        what=f"changes of shared places: {listed([show(history.path) for history in changed])}",
+        what=f"{IN_SHARED}: {listed([show(history.path) for history in changed])}",
         status="persistent",
         could_affect=("outcome", "runs") if in_scope else ("runs",),
         handling="unresolved",
