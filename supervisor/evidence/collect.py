@@ -29,6 +29,7 @@ from supervisor.evidence.limits import LimitFold
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast, ProcessFold
 from supervisor.evidence.reached import Reached
+from supervisor.evidence.reads import ReadFold
 from supervisor.evidence.reconcile import (
     BATCH,
     Explained,
@@ -124,6 +125,7 @@ def _collect(
         executed=cast.executed,
         exec_error=folds.processes.exec_error(cast),
         limits=folds.limits.finish(processes, line),
+        reads=folds.reads.finish(cast),
     )
 
 
@@ -142,12 +144,22 @@ def _look_at_outcome(places: Places, policy: Policy, observe: Observe) -> Outcom
     return Outcome(path=place.shown, observed=observed)
 
 
+def _both(first: Callable[[Event], object], second: Callable[[Event], object]) -> Callable[[Event], object]:
+    """Give an event to two folds."""
+
+    def give(event: Event) -> None:
+        first(event)
+        second(event)
+
+    return give
+
+
 class _Folds:
     """All folds, fed from one loop."""
 
     def __init__(self) -> None:
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
-        self.flows, self.contacts, self.limits = FlowFold(), ContactFold(), LimitFold()
+        self.flows, self.contacts, self.limits, self.reads = FlowFold(), ContactFold(), LimitFold(), ReadFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
         self._reached: list[Event] = []
@@ -161,15 +173,16 @@ class _Folds:
             ProcessReached: self._reached.append,
             TrialCounted: self._counted.append,
         }
-        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits):
-            handlers.update(fold.handlers())
+        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, self.reads):
+            for kind, handle in fold.handlers().items():
+                handlers[kind] = _both(handlers[kind], handle) if kind in handlers else handle
         count = 0
         find = handlers.get
         for event in events:
             count += 1
-            handle = find(type(event))
-            if handle is not None:
-                handle(event)
+            wanted = find(type(event))
+            if wanted is not None:
+                wanted(event)
         return count
 
     def losses(self) -> tuple[Loss, ...]:
