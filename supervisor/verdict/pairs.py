@@ -100,8 +100,8 @@ def _relation(heads: Sequence[RunIndex], resource: Resource, one: Party, other: 
                 runs=(first.run, changer.run),
                 verdict="separate",
                 rule="met-before-it-changed",
-                text=f"{heads[first.run].run} met {_name(changer.changed)} for the last time before "
-                f"{heads[changer.run].run} first changed it",
+                text=f"{heads[first.run].run} met {_name(first.met)} for the last time before "
+                f"{heads[changer.run].run} first changed {_name(changer.changed)}",
                 events=(*_events(heads, first.run, first.met), *_events(heads, changer.run, changer.changed)),
             )
 

@@ -79,6 +79,7 @@ class RunIndex(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         problem: why this run proves nothing (missing, unsealed, not verified), None when it does.
+        registered: digest of its line in the registry, None for a run from before there was one, or outside a home.
         unit: ``run``, or ``stream:NAME`` for runs that are declared to be one unit.
         released_ns, ended_ns: from its release until nothing of it was alive.
         workspace: of the host; empty where the run had none.
@@ -89,6 +90,7 @@ class RunIndex(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     schema: str = SCHEMA
     run: str
     problem: str | None = None
+    registered: str | None = None
     unit: str = "run"
     released_ns: int = 0
     ended_ns: int = 0
@@ -103,7 +105,12 @@ class RunIndex(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     assumptions: tuple[str, ...] = ()
 
 
-def index_run(facts: Facts, policy: Policy, judgement: Judgement, *, run: str, workspace: bytes) -> RunIndex:
+_DECODER = msgspec.msgpack.Decoder(RunIndex)
+
+
+def index_run(
+    facts: Facts, policy: Policy, judgement: Judgement, *, run: str, workspace: bytes, registered: str | None = None
+) -> RunIndex:
     """Make the index of one run.
 
     Args:
@@ -112,6 +119,7 @@ def index_run(facts: Facts, policy: Policy, judgement: Judgement, *, run: str, w
         judgement: its verdicts and open effects.
         run: its id.
         workspace: absolute, as the host names it.
+        registered: digest of its line in the registry.
     """
     line = facts.timeline
     offset_ns = line.realtime_offset_ns
@@ -119,6 +127,7 @@ def index_run(facts: Facts, policy: Policy, judgement: Judgement, *, run: str, w
     ended_ns = line.emptied_ns or line.settled_ns or line.endpoint_ns or released_ns
     return RunIndex(
         run=run,
+        registered=registered,
         unit=policy.claim.unit,
         released_ns=released_ns + offset_ns,
         ended_ns=ended_ns + offset_ns,
@@ -129,6 +138,20 @@ def index_run(facts: Facts, policy: Policy, judgement: Judgement, *, run: str, w
         later=tuple(_later(judgement)),
         assumptions=judgement.separation.assumptions,
     )
+
+
+def encode_index(index: RunIndex) -> bytes:
+    """Write an index as the bytes of its file (MessagePack)."""
+    return msgspec.msgpack.encode(index)
+
+
+def decode_index(data: bytes) -> RunIndex:
+    """Read an index.
+
+    Raises:
+        msgspec.DecodeError: it is none.
+    """
+    return _DECODER.decode(data)
 
 
 def state_digest(state: FileState | None) -> str | None:
