@@ -40,7 +40,7 @@ def make_run(number: int, effects: int, shared: float, seed: int) -> RunIndex:
             if everybodys
             else f"/srv/own/{number}/d{effect % 40}/f{effect}"
         )
-        how = "changed" if chosen.random() < 0.3 else "read"
+        how = chosen.choice(("changed", "read", "read"))
         contacts.append(Contact(place.encode(), how, at_ns, at_ns + 5, (effect,)))
     return RunIndex(
         run=f"run-{number:06}", released_ns=start_ns, ended_ns=start_ns + SECOND // 2, contacts=tuple(contacts)
