@@ -10,6 +10,7 @@ nobody's contact; what was read is one, wherever it lies, since another run may 
 from __future__ import annotations
 
 import hashlib
+import posixpath
 from collections.abc import Iterator
 
 import msgspec
@@ -132,6 +133,10 @@ def index_run(
         released_ns=released_ns + offset_ns,
         ended_ns=ended_ns + offset_ns,
         workspace=workspace,
+        places=tuple(
+            posixpath.normpath(posixpath.join(workspace, place.path.encode(errors="surrogateescape")))
+            for place in policy.files.shared
+        ),
         contacts=tuple(_contacts(facts, policy, workspace, offset_ns)),
         contention=tuple(_contention(facts)),
         gaps=tuple(_gaps(facts)),
@@ -192,7 +197,7 @@ def _absolute(history: FileHistory, workspace: bytes) -> bytes:
 def _touched(touch: Touch, history: FileHistory | None, offset_ns: int) -> Contact:
     return Contact(
         path=touch.path,
-        how=touch.how,
+        how="looked" if touch.how == "changed" and touch.error is not None else touch.how,
         first_ns=touch.first_ns + offset_ns,
         last_ns=touch.last_ns + offset_ns,
         events=touch.events[:_KEPT_EVENTS],
