@@ -349,7 +349,7 @@ COMMANDS = {
         ),
         Command(
             name="separate",
-            usage="supervise separate RUN RUN… [--json|--dot] [--plot FILE]",
+            usage="supervise separate RUN RUN… [OPTIONS]",
             about="Judge runs against each other: could one have changed another?",
             add_arguments=_separate_arguments,
         ),

@@ -220,16 +220,6 @@ class _Folds:
         )
 
 
-def _both(first: Callable[[Event], object], second: Callable[[Event], object]) -> Callable[[Event], object]:
-    """Call two for one class of event."""
-
-    def call(event: Event) -> None:
-        first(event)
-        second(event)
-
-    return call
-
-
 def _collect_files(
     fold: FileFold,
     cast: Cast,
