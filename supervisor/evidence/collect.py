@@ -27,10 +27,13 @@ from supervisor.evidence.files import FileFold
 from supervisor.evidence.flows import FlowFold
 from supervisor.evidence.followed import Beginning, Followed
 from supervisor.evidence.histories import Draft, Historian
+from supervisor.evidence.leading import ReadLinks, no_links
 from supervisor.evidence.limits import LimitFold
+from supervisor.evidence.looks import LookFold, foreign_gaps
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast, ProcessFold
 from supervisor.evidence.reached import Reached
+from supervisor.evidence.reads import ReadFold
 from supervisor.evidence.reconcile import (
     BATCH,
     Explained,
@@ -47,11 +50,11 @@ from supervisor.evidence.tree import Tree
 _FOR_EVER = 1 << 62
 
 Observe = Callable[[Sequence[bytes]], Mapping[bytes, Observed]]
-FindShared = Callable[[bool], SharedNames]
+FindAliases = Callable[[bool], SharedNames]
 """Finds the names that share a file; the argument tells whether any was linked in the trial."""
 
 
-def none_shared(_linked: bool) -> SharedNames:  # noqa: FBT001 - see `FindShared`
+def no_aliases(_linked: bool) -> SharedNames:  # noqa: FBT001 - see `FindAliases`
     """Find no two names of one file."""
     return SharedNames()
 
@@ -63,8 +66,9 @@ def collect(
     workspace: bytes,
     observe: Observe,
     changed: Callable[[], Iterable[bytes]],
-    shared: FindShared = none_shared,
+    aliases: FindAliases = no_aliases,
     beginning: Beginning = lambda _: None,
+    links: ReadLinks = no_links,
 ) -> Facts:
     """Add events up to facts, and reconcile them with the final state.
 
@@ -74,11 +78,12 @@ def collect(
         workspace: absolute, as the trial sees it.
         observe: gives the states before and after of absolute paths; one that it leaves out is not known.
         changed: gives every absolute path present in the stage.
-        shared: gives the names that share a file.
+        aliases: gives the names that share a file.
         beginning: gives the text of a symlink that was there before, and tells directories from the rest.
+        links: gives the symlinks of the host among some paths.
     """
     with _no_garbage():
-        return _collect(events, policy, workspace, _Disk(observe, changed, shared, beginning))
+        return _collect(events, policy, workspace, _Disk(observe, changed, aliases, beginning, links))
 
 
 class _Disk(NamedTuple):
@@ -86,8 +91,9 @@ class _Disk(NamedTuple):
 
     observe: Observe
     changed: Callable[[], Iterable[bytes]]
-    shared: FindShared
+    aliases: FindAliases
     beginning: Beginning
+    links: ReadLinks
 
 
 @contextmanager
@@ -108,7 +114,7 @@ def _collect(
     workspace: bytes,
     disk: _Disk,
 ) -> Facts:
-    folds = _Folds()
+    folds = _Folds(policy)
     count = folds.read(events)
     held, released_ns, losses = folds.timeline.held(), folds.timeline.released_ns(), folds.losses()
     cast = folds.processes.cast(held, released_ns, execs_lost=any(loss.hook == "exec" for loss in losses))
@@ -116,7 +122,9 @@ def _collect(
     seen = {key for key in folds.files.processes if key is not None}
     processes = folds.processes.finish(cast, line.endpoint_ns, seen, _listed(line))
     contacts, noted = folds.contacts.contacts(cast), folds.noted(cast)
-    places = Places(policy, workspace)
+    lives = _Lives(processes, line)
+    met = folds.looks.finish(cast, disk.links, lives.last_exit_ns)
+    places = Places(policy, workspace, shared=folds.looks.shared())
     files, file_gaps = _collect_files(folds.files, cast, places, (line, processes, folds.reached(processes)), disk)
     gaps = find_gaps(
         line=line,
@@ -134,7 +142,7 @@ def _collect(
         files=files,
         flows=folds.flows.finish(cast),
         contacts=contacts,
-        coverage=cover((*gaps, *file_gaps), line),
+        coverage=cover((*gaps, *file_gaps, *met.gaps, *foreign_gaps(met, places)), line),
         events=count,
         lost=sum(loss.count for loss in losses),
         losses=losses,
@@ -143,6 +151,10 @@ def _collect(
         executed=cast.executed,
         exec_error=folds.processes.exec_error(cast),
         limits=folds.limits.finish(processes, line),
+        reads=folds.reads.finish(cast),
+        touches=met.touches,
+        denied=met.denied,
+        foreign=met.foreign,
     )
 
 
@@ -161,12 +173,23 @@ def _look_at_outcome(places: Places, policy: Policy, observe: Observe) -> Outcom
     return Outcome(path=place.shown, observed=observed)
 
 
+def _both(first: Callable[[Event], object], second: Callable[[Event], object]) -> Callable[[Event], object]:
+    """Give an event to two folds."""
+
+    def give(event: Event) -> None:
+        first(event)
+        second(event)
+
+    return give
+
+
 class _Folds:
     """All folds, fed from one loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: Policy) -> None:
+        self.looks = LookFold(policy)
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
-        self.flows, self.contacts, self.limits = FlowFold(), ContactFold(), LimitFold()
+        self.flows, self.contacts, self.limits, self.reads = FlowFold(), ContactFold(), LimitFold(), ReadFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
         self._reached: list[Event] = []
@@ -180,15 +203,17 @@ class _Folds:
             ProcessReached: self._reached.append,
             TrialCounted: self._counted.append,
         }
-        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits):
-            handlers.update(fold.handlers())
+        looked = (self.looks, self.reads)
+        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *looked):
+            for kind, handle in fold.handlers().items():
+                handlers[kind] = _both(handlers[kind], handle) if kind in handlers else handle
         count = 0
         find = handlers.get
         for event in events:
             count += 1
-            handle = find(type(event))
-            if handle is not None:
-                handle(event)
+            wanted = find(type(event))
+            if wanted is not None:
+                wanted(event)
         return count
 
     def losses(self) -> tuple[Loss, ...]:
@@ -226,7 +251,7 @@ def _collect_files(
     line, processes, reached = trial
     observe = disk.observe
     Followed(fold, disk.beginning)
-    tree = Tree(fold, cast, disk.shared(fold.linked))
+    tree = Tree(fold, cast, disk.aliases(fold.linked))
     fold.forget_index()
     historian = Historian(
         fold,

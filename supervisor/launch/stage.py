@@ -139,7 +139,7 @@ class Stage:
         except OSError:
             return None
 
-    def shared(self, linked: bool) -> SharedNames:  # noqa: FBT001 - see `supervisor.evidence.collect`
+    def aliases(self, linked: bool) -> SharedNames:  # noqa: FBT001 - see `supervisor.evidence.collect`
         """Find the names of the workspace that share a file: before, of what was changed; now, where any was linked.
 
         Args:

@@ -179,7 +179,7 @@ class Transcript:
             workspace=WORK,
             observe=self.observe,
             changed=lambda: list(self.stage),
-            shared=lambda _: self.shared,
+            aliases=lambda _: self.shared,
             beginning=self.beginning.get,
         )
 
