@@ -207,7 +207,9 @@ class FileFold:
 
     def _add(self, event: FileEvent, path: int, code: Code, other: int = -1, at_ns: int = 0, mark: int = 0) -> None:
         if event.path_truncated and event.error is None:
+            # What is left of its path is the name of nothing: it says neither what was changed nor that it was allowed.
             self._cut.append((event.process, event.time_ns, event.n))
+            return
         self._put(
             (
                 path,
