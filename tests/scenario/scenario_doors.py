@@ -354,6 +354,11 @@ os.unlink('n'); os.symlink('b', 'n'); rewrite('n', b'2')
         "os.chown('f', os.getuid(), os.getgid())", {"f": told(ATTRIBUTES, net=UNCHANGED, restored=True)}, F
     ),
     "setxattr": Door("os.setxattr('f', 'user.a', b'1')", {"f": ATTR}, F),
+    "utimes-put-back": Door(
+        "s = os.stat('f'); rewrite('f', b'O'); rewrite('f', b'o'); os.utime('f', ns=(s.st_atime_ns, s.st_mtime_ns))",
+        {"f": told(MODIFIED, MODIFIED, ATTRIBUTES, net=UNCHANGED, restored=True)},
+        F,
+    ),
     "fsetxattr": Door("os.setxattr(os.open('f', 0), 'user.a', b'1')", {"f": ATTR}, F),
     "setxattr-and-back": Door(
         "os.setxattr('f', 'user.a', b'1'); os.removexattr('f', 'user.a')",

@@ -120,6 +120,16 @@ def test_a_door_that_is_shut_is_told_as_an_attempt(done: Done, name: str) -> Non
     assert not any(file["history"] for file in done.files(name).values())
 
 
+@pytest.mark.parametrize(
+    ("name", "kept"), [("write-and-put-back", False), ("utimes-put-back", True), ("chmod-and-back", True)]
+)
+def test_the_time_of_modification_is_told_apart(done: Done, name: str, *, kept: bool) -> None:
+    """A file is restored whatever its times are; whether the last modification shows is told beside that."""
+    (file,) = done.files(name).values()
+    assert file["restored"]
+    assert file["mtime_kept"] is kept
+
+
 def test_all_that_changed_is_explained(done: Done) -> None:
     """Log and disk agree about every path: the route of files has no gap, and the trial is clean."""
     (route,) = (entry for entry in done.ran.report["coverage"] if entry["route"] == "file")
