@@ -19,16 +19,28 @@ the two against each other. Source: RFC 9110, RFC 9112; 6.3 for lengths, 11.2 fo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum, auto
 
 from policies.addresses import parse_address, plain_address
 from policies.hosts import normal_name
+from probes.gateway.http_body import (
+    MAX_LINE,
+    TOKEN,
+    BodyReader,
+    Field,
+    HeadTaker,
+    HttpError,
+    Opaque,
+    Payload,
+    body_of,
+    field_tokens,
+    parse_field,
+    take,
+)
 
-MAX_HEAD = 65_536
-MAX_LINE = 16_384
-"""Longest first line that is waited for, and longest line of a chunked body."""
+MAX_HEAD = HeadTaker.MAX_HEAD
 _MAX_EMPTY = 64
 
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -37,21 +49,13 @@ HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 The names of its requests are compressed against all earlier ones. On a connection without TLS it is refused, unless
 only one name can be meant there; inside TLS nothing is read without ``network.inspect``."""
 
-_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _BEGINNING = re.compile(rb"[ \t]{0,64}(?:[!#$%&'*+.^_`|~0-9A-Za-z-]{1,1024}(?:[ \t][^\r\n]*)?)?\Z")
 _CLAIMS_HTTP = re.compile(rb"[ \t]HTTP/\d", re.IGNORECASE)
-_REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb") ([\x21-\x7e\x80-\xff]+) HTTP/1\.([01])")
-_FIELD = re.compile(rb"(" + _TOKEN + rb"):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
-_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?")
-_LENGTH = re.compile(rb"[0-9]{1,18}")
+_REQUEST_LINE = re.compile(rb"(" + TOKEN + rb") ([\x21-\x7e\x80-\xff]+) HTTP/1\.([01])")
 _AUTHORITY = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[^:\[\]@/?#\\ ]+)(?::([0-9]{0,5}))?")
 _ABSOLUTE = re.compile(rb"(https?|wss?)://([^/?#\\]*)", re.IGNORECASE)
 _PORTS = {b"http": 80, b"ws": 80, b"https": 443, b"wss": 443}
 _MAX_PORT = 65535
-
-
-class HttpError(ValueError):
-    """It is HTTP, or would be to a lenient server, and must not be passed on. The message says what is wrong."""
 
 
 class Protocol(StrEnum):
@@ -83,34 +87,13 @@ class RequestHead:
     host: str | None
     host_text: bytes | None
     port: int | None
-    fields: tuple[tuple[bytes, bytes], ...]
+    fields: tuple[Field, ...]
     switches: bool
     forward: bytes
 
     def values(self, name: bytes) -> tuple[bytes, ...]:
         """Give every value of a field, by its name in lower case."""
         return tuple(value for field, value in self.fields if field == name)
-
-
-@dataclass(frozen=True, slots=True)
-class Payload:
-    """Bytes of a body, its framing among them, to pass on.
-
-    Attributes:
-        content: the part that is the body itself.
-        last: the request ends with them.
-    """
-
-    forward: bytes
-    content: bytes = b""
-    last: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Opaque:
-    """Bytes of whatever the connection has turned into, after CONNECT or Upgrade."""
-
-    forward: bytes
 
 
 Piece = RequestHead | Payload | Opaque
@@ -137,32 +120,21 @@ def protocol_of(first: bytes) -> Protocol | None:
     return Protocol.HTTP1 if len(line) > MAX_LINE else None
 
 
-class _State(StrEnum):
-    HEAD = auto()
-    LENGTH = auto()
-    CHUNK_LINE = auto()
-    CHUNK_DATA = auto()
-    CHUNK_END = auto()
-    TRAILERS = auto()
-    HELD = auto()
-    OPAQUE = auto()
-
-
 class RequestReader:
     """Reads the requests of one connection."""
 
     def __init__(self) -> None:
         """Begin before the first request."""
-        self._state = _State.HEAD
         self._kept = bytearray()
-        self._looked = 0
-        self._left = 0
-        self._switches = False
+        self._heads = HeadTaker()
+        self._body: BodyReader | None = None
+        self._switching = False
+        self._opaque = False
 
     @property
     def holding(self) -> bool:
         """Tell whether bytes are held back until `answered` is called."""
-        return self._state is _State.HELD
+        return self._switching and self._body is None
 
     def feed(self, data: bytes) -> Iterator[Piece]:
         """Take the next bytes, give the pieces that are whole. Each is to be judged before the next is asked for.
@@ -180,137 +152,42 @@ class RequestReader:
         Raises:
             HttpError: as for `feed`, for the bytes that were held.
         """
-        if self._state is _State.HELD:
-            self._state = _State.OPAQUE if switched else _State.HEAD
+        if self.holding:
+            self._switching = False
+            self._opaque = switched
             yield from self.feed(b"")
 
     def _step(self) -> Piece | None:
-        steps: dict[_State, Callable[[], Piece | None]] = {
-            _State.HEAD: self._head,
-            _State.LENGTH: self._content,
-            _State.CHUNK_LINE: self._chunk_line,
-            _State.CHUNK_DATA: self._content,
-            _State.CHUNK_END: self._chunk_end,
-            _State.TRAILERS: self._trailers,
-            _State.HELD: self._hold,
-            _State.OPAQUE: self._opaque,
-        }
-        return steps[self._state]()
-
-    def _hold(self) -> None:
-        if len(self._kept) > MAX_HEAD:
-            raise HttpError(f"more than {MAX_HEAD} bytes were sent before the answer to a switch")
-
-    def _opaque(self) -> Opaque | None:
-        return Opaque(self._take(len(self._kept))) if self._kept else None
-
-    def _take(self, count: int) -> bytes:
-        taken = bytes(self._kept[:count])
-        del self._kept[:count]
-        return taken
+        if self._body is not None:
+            piece = self._body.step(self._kept)
+            if self._body.ended:
+                self._body = None
+            return piece
+        if self._opaque:
+            return Opaque(take(self._kept, len(self._kept))) if self._kept else None
+        if self._switching:
+            if len(self._kept) > MAX_HEAD:
+                raise HttpError(f"more than {MAX_HEAD} bytes were sent before the answer to a switch")
+            return None
+        return self._head()
 
     def _head(self) -> RequestHead | Payload | None:
-        """Take a head off the front, lines up to an empty one; an empty line before it passes (RFC 9112, 2.2)."""
-        kept = self._kept
-        if kept.startswith(b"\r\n"):
-            return Payload(self._take(2))
-        end = kept.find(b"\r\n\r\n", max(0, self._looked - 3))
-        # Only what was not looked at yet is searched, or a client that sends byte by byte costs the square of a head.
-        whole = end + 4 if end >= 0 else len(kept)
-        if _BARE_END.search(kept, max(0, self._looked - 1), whole):
-            raise HttpError("a line does not end with CR LF")
-        self._looked = whole
-        if end > MAX_HEAD or (end < 0 and len(kept) > MAX_HEAD):
-            raise HttpError(f"the head of a request is longer than {MAX_HEAD} bytes")
-        if end < 0:
-            return None
-        if kept.startswith(HTTP2_PREFACE[:16]):
+        """Take a head off the front; an empty line before it passes (RFC 9112, 2.2)."""
+        if self._kept.startswith(b"\r\n"):
+            return Payload(take(self._kept, 2))
+        if self._kept.startswith(HTTP2_PREFACE[:16]):
             raise HttpError("HTTP/2 without TLS, whose names cannot be read")
-        head = parse_head(self._take(end + 4))
-        self._looked = 0
-        self._frame(head)
-        return head
-
-    def _frame(self, head: RequestHead) -> None:
-        """Find where the body ends (RFC 9112, 6.3)."""
-        lengths, codings = head.values(b"content-length"), head.values(b"transfer-encoding")
-        self._switches = head.switches
-        if head.method == b"CONNECT" and (lengths or codings):
+        text = self._heads.take(self._kept)
+        if text is None:
+            return None
+        head = parse_head(text)
+        self._body = body_of(head.fields, http_1_0=text.partition(b"\r\n")[0].endswith(b"1.0"))
+        if self._body is not None and head.method == b"CONNECT":
             raise HttpError("CONNECT with a body")
-        if lengths and codings:
-            raise HttpError("a length and a transfer coding in one request")
-        if codings:
-            if len(codings) > 1 or codings[0].lower() != b"chunked":
-                raise HttpError("a transfer coding other than chunked")
-            if head.forward.split(b"\r\n", 1)[0].endswith(b"1.0"):
-                raise HttpError("a transfer coding in HTTP/1.0")
-            self._state = _State.CHUNK_LINE
-        elif lengths:
-            if len(lengths) > 1 or not _LENGTH.fullmatch(lengths[0]):
-                raise HttpError("more than one length, or one that is no number")
-            self._left = int(lengths[0])
-            self._state = _State.LENGTH if self._left else self._after_message()
-        else:
-            self._state = self._after_message()
-
-    def _after_message(self) -> _State:
-        return _State.HELD if self._switches else _State.HEAD
-
-    def _content(self) -> Payload | None:
-        if not self._kept:
-            return None
-        content = self._take(min(self._left, len(self._kept)))
-        self._left -= len(content)
-        last = not self._left and self._state is _State.LENGTH
-        if not self._left:
-            self._state = self._after_message() if last else _State.CHUNK_END
-        return Payload(content, content, last)
-
-    def _chunk_line(self) -> Payload | None:
-        line = self._line()
-        if line is None:
-            return None
-        size = _CHUNK.fullmatch(line[:-2])
-        if size is None:
-            raise HttpError("a chunk without a length")
-        self._left = int(size[1], 16)
-        self._state = _State.CHUNK_DATA if self._left else _State.TRAILERS
-        return Payload(line)
-
-    def _chunk_end(self) -> Payload | None:
-        if not b"\r\n".startswith(self._kept[:2]):
-            raise HttpError("a chunk is longer than its length")
-        if len(self._kept) < len(b"\r\n"):
-            return None
-        self._state = _State.CHUNK_LINE
-        return Payload(self._take(2))
-
-    def _trailers(self) -> Payload | None:
-        line = self._line()
-        if line is None:
-            return None
-        if line == b"\r\n":
-            self._state = self._after_message()
-            return Payload(line, last=True)
-        _parse_field(line[:-2])
-        return Payload(line)
-
-    def _line(self) -> bytes | None:
-        end = self._kept.find(b"\n")
-        if end < 0:
-            if len(self._kept) > MAX_LINE:
-                raise HttpError(f"a line is longer than {MAX_LINE} bytes")
-            return None
-        if end > MAX_LINE:
-            raise HttpError(f"a line is longer than {MAX_LINE} bytes")
-        line = self._take(end + 1)
-        if _BARE_END.search(line):
-            raise HttpError("a line does not end with CR LF")
-        return line
-
-
-_BARE_END = re.compile(rb"(?<!\r)\n|\r(?!\n)(?!\Z)")
-"""A line feed or a carriage return alone; a return at the very end may still get its line feed."""
+        if self._body is not None and self._body.ended:
+            self._body = None
+        self._switching = head.switches
+        return head
 
 
 def parse_head(head: bytes) -> RequestHead:
@@ -324,7 +201,7 @@ def parse_head(head: bytes) -> RequestHead:
     if line is None:
         raise HttpError("the first line is no request of HTTP/1")
     method, target, minor = line[1], line[2], line[3]
-    fields = tuple(map(_parse_field, lines))
+    fields = tuple(map(parse_field, lines))
     hosts = [value for name, value in fields if name == b"host"]
     if len(hosts) > 1:
         raise HttpError("more than one Host")
@@ -335,10 +212,10 @@ def parse_head(head: bytes) -> RequestHead:
         raise HttpError("the target and Host name two hosts")
     named = authority if authority is not None else (hosts[0] if hosts else None)
     host, port = (None, None) if not named else _split_authority(named)
-    dropped = [token for name, value in fields if name == b"connection" for token in _tokens(value)]
+    dropped = [token for name, value in fields if name == b"connection" for token in field_tokens(value)]
     if not {b"host", b"content-length", b"transfer-encoding"}.isdisjoint(dropped):
         raise HttpError("a field that says whose or how long the request is, is to be dropped on the way")
-    upgrades = [token for name, value in fields if name == b"upgrade" for token in _tokens(value)]
+    upgrades = [token for name, value in fields if name == b"upgrade" for token in field_tokens(value)]
     http2 = any(token.partition(b"/")[0] == b"h2c" for token in upgrades)
     return RequestHead(
         method=method,
@@ -350,17 +227,6 @@ def parse_head(head: bytes) -> RequestHead:
         switches=method == b"CONNECT" or (bool(upgrades) and not http2),
         forward=_without_upgrade(first, lines) if http2 else head,
     )
-
-
-def _parse_field(line: bytes) -> tuple[bytes, bytes]:
-    found = _FIELD.fullmatch(line)
-    if found is None:
-        raise HttpError("a line of the head is no field")
-    return found[1].lower(), found[2].rstrip(b" \t")
-
-
-def _tokens(value: bytes) -> list[bytes]:
-    return [token.strip(b" \t").lower() for token in value.split(b",") if token.strip(b" \t")]
 
 
 def _authority(method: bytes, target: bytes) -> tuple[bytes | None, int | None]:
@@ -406,12 +272,12 @@ def _same(authority: bytes, host: bytes, default_port: int | None) -> bool:
 
 def _without_upgrade(first: bytes, lines: list[bytes]) -> bytes:
     """Take the offer of HTTP/2 out of a head: the answer stays HTTP/1, where every request names its host."""
-    kept = [line for line in lines if _parse_field(line)[0] not in {b"upgrade", b"http2-settings", b"connection"}]
+    kept = [line for line in lines if parse_field(line)[0] not in {b"upgrade", b"http2-settings", b"connection"}]
     rest = [
         token
-        for name, value in map(_parse_field, lines)
+        for name, value in map(parse_field, lines)
         if name == b"connection"
-        for token in _tokens(value)
+        for token in field_tokens(value)
         if token not in {b"upgrade", b"http2-settings"}
     ]
     if rest:

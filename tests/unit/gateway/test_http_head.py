@@ -10,12 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from probes.gateway.http_body import HttpError, Opaque, Payload
 from probes.gateway.http_head import (
     HTTP2_PREFACE,
     MAX_HEAD,
-    HttpError,
-    Opaque,
-    Payload,
     Protocol,
     RequestHead,
     RequestReader,
