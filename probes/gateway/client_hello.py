@@ -21,7 +21,9 @@ MAX_RECORD = 16_384
 RECORD_HEADER = 5
 HANDSHAKE_HEADER = 4
 
+_RECORD_CHANGE_CIPHER = 20
 _RECORD_HANDSHAKE = 22
+_RECORD_DATA = 23
 _MESSAGE_CLIENT_HELLO = 1
 _TLS_MAJOR = 3
 _RANDOM = 32
@@ -135,6 +137,79 @@ class HelloReader:
         if len(message) > end:
             raise HelloError("bytes lie behind the hello in its record")
         return parse_hello(bytes(message[HANDSHAKE_HEADER:end]), size_bytes=self._size)
+
+
+class SecondHello:
+    """Watches what a client sends after its hello: when the server asks for another one, it must name the same host.
+
+    A server may ask (HelloRetryRequest, RFC 8446 section 4.1.4), and some take the name from the second hello. What is
+    held back until that is known is given later; nothing is read any more once there can be no second hello.
+    """
+
+    MAX_EARLY = 262_144
+    """Early data that is looked over; servers take far less."""
+
+    def __init__(self, first: ClientHello) -> None:
+        """Begin behind the first hello."""
+        self._first = first
+        self._kept = bytearray()
+        self._early = 0
+        self.done = False
+
+    def feed(self, data: bytes) -> bytes:
+        """Take the next bytes of the client; give those that can go on.
+
+        Raises:
+            HelloError: the second hello names another host, or is none.
+        """
+        self._kept += data
+        at = 0
+        while not self.done and at < len(self._kept):
+            size = self._passable(at)
+            if size is None:
+                break
+            at += size
+        if self.done:
+            at = len(self._kept)
+        passed = bytes(self._kept[:at])
+        del self._kept[:at]
+        return passed
+
+    def _passable(self, at: int) -> int | None:
+        """Give the size of the record at a place if it can go on, None while more is needed; sets ``done``."""
+        kept = self._kept
+        kind = kept[at]
+        if kind == _RECORD_HANDSHAKE:
+            return self._hello(at)
+        if kind not in {_RECORD_CHANGE_CIPHER, _RECORD_DATA} or (kind == _RECORD_DATA and not self._first.early_data):
+            self.done = True
+            return 0
+        if len(kept) - at < RECORD_HEADER:
+            return None
+        size = RECORD_HEADER + int.from_bytes(kept[at + 3 : at + RECORD_HEADER], "big")
+        if len(kept) - at < size:
+            return None
+        self._early += size
+        self.done = self._early > self.MAX_EARLY
+        return size
+
+    def _hello(self, at: int) -> int | None:
+        """Read a hello; any other message means that the server was content with the first."""
+        if len(self._kept) - at <= RECORD_HEADER:
+            return None
+        self.done = True
+        if self._kept[at + RECORD_HEADER] != _MESSAGE_CLIENT_HELLO:
+            return 0
+        try:
+            second = HelloReader().feed(bytes(self._kept[at:]))
+        except NotTlsError as err:
+            raise HelloError("the second hello is no TLS") from err
+        if second is None:
+            self.done = False
+            return None
+        if second.server_name != self._first.server_name:
+            raise HelloError("the second hello names another host than the first")
+        return second.size_bytes
 
 
 def parse_hello(body: bytes, *, size_bytes: int = 0) -> ClientHello:

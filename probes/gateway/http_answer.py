@@ -1,8 +1,8 @@
 """The answers of an HTTP/1 server, read as they come: their status, and whether the connection turned into another.
 
-A server that was allowed is not out to deceive, so this is less strict than what reads the client; what is still no HTTP
-raises, and the caller passes the bytes on as what they are. Which request an answer is for must be said by `expect`, in
-the order of the requests, because the length of an answer depends on it (RFC 9112, 6.3).
+A server that was allowed is not out to deceive, so this is less strict than what reads the client; what is still no
+HTTP raises, and the caller passes the bytes on as what they are. Which request an answer is for must be said by
+`expect`, in the order of the requests, because the length of an answer depends on it (RFC 9112, 6.3).
 """
 
 from __future__ import annotations

@@ -136,6 +136,11 @@ class RequestReader:
         """Tell whether bytes are held back until `answered` is called."""
         return self._switching and self._body is None
 
+    @property
+    def in_body(self) -> bool:
+        """Tell whether more of the request that was given last follows."""
+        return self._body is not None
+
     def feed(self, data: bytes) -> Iterator[Piece]:
         """Take the next bytes, give the pieces that are whole. Each is to be judged before the next is asked for.
 

@@ -65,6 +65,7 @@ SYSTEM_ACCESS = {
     "supervisor.printing": "the one module that prints, and asks the terminal how",
     "supervisor.__main__": "ends the process",
     "supervisor.harness": "takes the caller's environment where none is given",
+    "probes.gateway.authority": "hands a certificate to OpenSSL in a file that has no name",
     "probes.doctor": "reads the environment for the state directory",
     "probes.doctor_box": "tries what a box needs",
     "probes.doctor_host": "looks at limits, disks and neighbours",

@@ -9,7 +9,15 @@ from hello_builder import extension, hello_body, message, named, real_hello, rec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.gateway.client_hello import MAX_HELLO, ClientHello, HelloError, HelloReader, NotTlsError, parse_hello
+from probes.gateway.client_hello import (
+    MAX_HELLO,
+    ClientHello,
+    HelloError,
+    HelloReader,
+    NotTlsError,
+    SecondHello,
+    parse_hello,
+)
 
 Answer = ClientHello | str | None
 
@@ -129,6 +137,51 @@ def test_what_no_server_should_see_is_refused(data: bytes, words: str) -> None:
     answer = read(data)
     assert isinstance(answer, str)
     assert words in answer
+
+
+CHANGE = b"\x14\x03\x03\x00\x01\x01"
+DATA = records(b"sealed", kind=23)
+
+
+def watch(first: ClientHello, data: bytes, *cuts: int) -> tuple[bytes, str | None]:
+    """Feed what follows a hello in pieces; give what could go on, and the refusal."""
+    watched, passed = SecondHello(first), b""
+    places = [0, *sorted(set(cuts)), len(data)]
+    try:
+        for a, b in pairwise(places):
+            passed += watched.feed(data[a:b])
+    except HelloError as err:
+        return passed, str(err)
+    return passed, None
+
+
+FOLLOWING = {
+    "the handshake goes on": CHANGE + DATA,
+    "an older handshake goes on": records(message(bytes(40), kind=16)) + CHANGE + DATA,
+    "an alert": records(b"\x02\x30", kind=21),
+    "the same name again": CHANGE + records(message(hello_body(named(b"a.test"), GREASE)), 30) + DATA,
+    "early data, then the same name": DATA + DATA + records(message(hello_body(named(b"a.test")))) + DATA,
+}
+
+
+@pytest.mark.parametrize("following", FOLLOWING)
+@given(cuts=st.lists(st.integers(0, 300), max_size=10))
+def test_what_follows_a_hello_goes_on(following: str, cuts: list[int]) -> None:
+    """All of it, however it is cut."""
+    first = parse_hello(hello_body(named(b"a.test"), extension(42, b"")))
+    data = FOLLOWING[following]
+    assert watch(first, data, *cuts) == (data, None)
+
+
+@pytest.mark.parametrize("before", [b"", CHANGE, DATA, CHANGE + DATA + DATA])
+@given(cuts=st.lists(st.integers(0, 300), max_size=10))
+def test_a_second_hello_with_another_name_is_refused(before: bytes, cuts: list[int]) -> None:
+    """Nothing of it goes on; a name left out is another name too."""
+    first = parse_hello(hello_body(named(b"a.test"), extension(42, b"")))
+    for other in (hello_body(named(b"evil.test")), hello_body()):
+        passed, refused = watch(first, before + records(message(other), 20), *cuts)
+        assert refused == "the second hello names another host than the first"
+        assert passed in {before, before[: len(passed)]}
 
 
 def test_memory_is_bounded() -> None:
