@@ -58,8 +58,10 @@ def _table(section: Section, value: object) -> dict[str, Any]:
     return {name: plain for name, plain in found.items() if plain is not None}
 
 
-def _plain(key: Key, value: object) -> Any:  # noqa: ANN401  (whatever JSON can hold)
+def _plain(key: Key, value: object) -> Any:  # noqa: ANN401, PLR0911  (whatever JSON can hold)
     match value:
+        case tuple() if key.shape is Shape.MAPPINGS:
+            return dict(text.split("=", 1) for text in sorted(value))
         case Memory() | float() | int() | None if key.shape in _AMOUNTS:
             return plain_amount(value)
         case Period():
@@ -88,6 +90,8 @@ def _toml_table(section: Section, table: Mapping[str, Any], *, unset: bool) -> l
 
 
 def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_toml(name)} = {_toml(item)}' for name, item in value.items())}}}"
     if isinstance(value, list):
         return f"[{', '.join(_toml(item) for item in value)}]"
     # JSON strings are TOML basic strings, but for DEL, which TOML wants escaped too.

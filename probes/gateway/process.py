@@ -269,12 +269,12 @@ def _serve(supervisor: int, control: socket.socket, set_ready: int, policy: Netw
     os.close(set_ready)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    from probes.gateway.loop import boottime_ns  # noqa: PLC0415
     from probes.gateway.porter import Porter  # noqa: PLC0415 - as above
     from probes.gateway.wire import NONE, pack_told  # noqa: PLC0415
-    from supervisor import clock  # noqa: PLC0415
     from supervisor.events import GatewayStarted  # noqa: PLC0415
 
-    control.send(pack_told(GatewayStarted(n=-1, time_ns=clock.boottime_ns()), None, NONE))
+    control.send(pack_told(GatewayStarted(n=-1, time_ns=boottime_ns()), None, NONE))
     porter = Porter(laid, control, expecting=policy.default is not NetworkDefault.DENY or bool(policy.allow))
     if porter.run():
         _decide(supervisor, laid, control, policy, porter)
