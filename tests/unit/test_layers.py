@@ -51,6 +51,7 @@ SYSTEM_MODULES = frozenset({"os", "socket", "subprocess", "ctypes", "time", "ran
 SYSTEM_ACCESS = {
     "supervisor.clock": "the trusted clocks",
     "supervisor.preparing": "fixes who runs, where and under which id: users, groups, environment, randomness",
+    "supervisor.declared": "looks up the places that a policy names on this host",
     "supervisor.concluding": "names paths in bytes and asks for the architecture",
     "supervisor.following": "polls the descriptors that a trial's end is seen by",
     "supervisor.trial": "holds the descriptors of one trial",
@@ -73,6 +74,7 @@ SYSTEM_ACCESS = {
     "probes.gateway.process": "forks the gateway, holds its socket, gives up its privileges",
     "probes.gateway.relay": "passes bytes between sockets",
     "probes.gateway.service": "accepts, answers, and asks the host for names",
+    "probes.shared": "watches places of the host",
     "probes.doctor": "reads the environment for the state directory",
     "probes.doctor_box": "tries what a box needs",
     "probes.doctor_host": "looks at limits, disks and neighbours",
