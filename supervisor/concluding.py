@@ -49,7 +49,7 @@ def conclude(trial: Trial, stage: Stage) -> Outcome:
     trial.syncer.stop()
     trial.record(TrialCounted, egress_packets=counters.egress_packets, egress_bytes=counters.egress_bytes)
     trial.room.persist(trial.signer.stop)
-    facts = _collect(trial, stage)
+    facts = _schedules(trial, stage, _collect(trial, stage))
     facts = _commit(trial, stage, facts)
     completion = _argue(trial, facts)
     missed = _seal(trial, completion, _write(trial, completion), stage)
@@ -73,6 +73,15 @@ def _collect(trial: Trial, stage: Stage) -> Facts:
         observe=stage.observe,
         changed=stage.changed,
     )
+
+
+def _schedules(trial: Trial, stage: Stage, facts: Facts) -> Facts:
+    """Look for what was left to run later; a trial that changed nothing left nothing."""
+    if not facts.files:
+        return facts
+    from supervisor.schedules import record_schedules  # noqa: PLC0415 - see above
+
+    return record_schedules(trial, stage, facts)
 
 
 def _commit(trial: Trial, stage: Stage, facts: Facts) -> Facts:

@@ -24,6 +24,7 @@ from supervisor.events.processes import (
     SignalSent,
     SyscallRefused,
 )
+from supervisor.events.schedules import ScheduleFound
 from supervisor.events.sockets import (
     ConnectionAttempted,
     ConnectionBlocked,
@@ -85,6 +86,7 @@ __all__ = [
     "ProcessKey",
     "ProcessReached",
     "ProcessStarted",
+    "ScheduleFound",
     "SignalSent",
     "SocketBound",
     "SocketCreated",

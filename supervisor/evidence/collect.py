@@ -39,6 +39,7 @@ from supervisor.evidence.reconcile import (
     overflow_gap,
     without_symlinks,
 )
+from supervisor.evidence.schedules import ScheduleFold
 from supervisor.evidence.timeline import TimelineFold
 from supervisor.evidence.tree import Tree
 
@@ -124,6 +125,7 @@ def _collect(
         executed=cast.executed,
         exec_error=folds.processes.exec_error(cast),
         limits=folds.limits.finish(processes, line),
+        schedules=folds.schedules.finish(files),
     )
 
 
@@ -148,6 +150,7 @@ class _Folds:
     def __init__(self) -> None:
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
         self.flows, self.contacts, self.limits = FlowFold(), ContactFold(), LimitFold()
+        self.schedules = ScheduleFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
         self._reached: list[Event] = []
@@ -161,7 +164,7 @@ class _Folds:
             ProcessReached: self._reached.append,
             TrialCounted: self._counted.append,
         }
-        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits):
+        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, self.schedules):
             handlers.update(fold.handlers())
         count = 0
         find = handlers.get

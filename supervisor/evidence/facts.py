@@ -220,6 +220,7 @@ class OutsideContact:
         descriptor: a descriptor was passed: somebody who is not witnessed may hold what it names.
         first_ns: when it first happened.
         error: errno when no attempt succeeded, else None.
+        path: of the socket, as the trial names it; None for one without a name.
     """
 
     what: str
@@ -228,6 +229,8 @@ class OutsideContact:
     descriptor: bool = False
     first_ns: int = 0
     error: int | None = None
+    path: bytes | None = None
+    last_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -384,6 +387,27 @@ class LimitMet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A trigger that was left: a file that makes something run later.
+
+    Attributes:
+        path: as in its `FileHistory`.
+        autonomous: a clock or a daemon starts it; else somebody who does something must.
+        route: ``schedule`` or ``container``.
+        kept: it lies where writes are kept, unless they stay staged.
+        next_ns: when it runs next, CLOCK_REALTIME; None when that is not known.
+    """
+
+    path: bytes
+    what: str
+    autonomous: bool
+    route: str
+    kept: bool
+    next_ns: int | None
+    events: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """All of it.
 
@@ -412,6 +436,7 @@ class Facts:
     limits: tuple[LimitMet, ...] = ()
     touches: tuple[Touch, ...] = ()
     credentials: tuple[CredentialUse, ...] = ()
+    schedules: tuple[Schedule, ...] = ()
 
     @property
     def gaps(self) -> tuple[Gap, ...]:

@@ -19,6 +19,7 @@ from enum import StrEnum
 from policies.types import PeriodKind
 from supervisor.evidence.facts import Facts, Process
 from supervisor.evidence.naming import listed, show
+from supervisor.verdict import later
 from supervisor.verdict.completion import Reason
 from supervisor.verdict.situation import Capture, Captured, Following, Situation
 
@@ -239,6 +240,10 @@ TABLE: tuple[Row, ...] = (
     Row(rule="service-contacted", find=_connections, endpoint=Answer.SNAPSHOT, within=_U, eventually=_U),
     Row(rule="commit-failed", find=_commit_failed, endpoint=_U, within=_U, eventually=_U),
     Row(rule="not-emptied", find=_not_emptied, endpoint=Answer.SNAPSHOT, within=_U, eventually=_U),
+    Row(rule="schedule-persists", find=later.firing, endpoint=_F, within=_U, eventually=_U),
+    Row(rule="schedule-after-period", find=later.firing_later, endpoint=_F, within=_F, eventually=_U),
+    Row(rule="dormant-trigger", find=later.dormant, endpoint=_F, within=_F, eventually=_F),
+    Row(rule="schedule-discarded", find=later.discarded, endpoint=_F, within=_F, eventually=_F),
     Row(rule="never-executed", find=_never_executed, endpoint=_F, within=_F, eventually=_F),
     Row(rule="nothing-alive", find=_empty, endpoint=_F, within=_F, eventually=_F),
     Row(
