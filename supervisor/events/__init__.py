@@ -25,6 +25,7 @@ from supervisor.events.processes import (
     SyscallRefused,
 )
 from supervisor.events.schedules import ScheduleFound
+from supervisor.events.services import ServiceAnswered
 from supervisor.events.sockets import (
     ConnectionAttempted,
     ConnectionBlocked,
@@ -87,6 +88,7 @@ __all__ = [
     "ProcessReached",
     "ProcessStarted",
     "ScheduleFound",
+    "ServiceAnswered",
     "SignalSent",
     "SocketBound",
     "SocketCreated",

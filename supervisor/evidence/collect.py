@@ -40,6 +40,7 @@ from supervisor.evidence.reconcile import (
     without_symlinks,
 )
 from supervisor.evidence.schedules import ScheduleFold
+from supervisor.evidence.services import ServiceFold
 from supervisor.evidence.timeline import TimelineFold
 from supervisor.evidence.tree import Tree
 
@@ -126,6 +127,7 @@ def _collect(
         exec_error=folds.processes.exec_error(cast),
         limits=folds.limits.finish(processes, line),
         schedules=folds.schedules.finish(files),
+        services=folds.services.finish(),
     )
 
 
@@ -150,7 +152,7 @@ class _Folds:
     def __init__(self) -> None:
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
         self.flows, self.contacts, self.limits = FlowFold(), ContactFold(), LimitFold()
-        self.schedules = ScheduleFold()
+        self.schedules, self.services = ScheduleFold(), ServiceFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
         self._reached: list[Event] = []
@@ -164,7 +166,16 @@ class _Folds:
             ProcessReached: self._reached.append,
             TrialCounted: self._counted.append,
         }
-        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, self.schedules):
+        for fold in (
+            self.timeline,
+            self.processes,
+            self.files,
+            self.flows,
+            self.contacts,
+            self.limits,
+            self.schedules,
+            self.services,
+        ):
             handlers.update(fold.handlers())
         count = 0
         find = handlers.get

@@ -408,6 +408,26 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceAnswer:
+    """What a service said: asked at ``asked_ns``, answered at ``at_ns``, CLOCK_BOOTTIME; see `ServiceAnswered`."""
+
+    moment: str
+    status: str
+    detail: str
+    asked_ns: int
+    at_ns: int
+    event: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSeen:
+    """A service, and its answers in order of time."""
+
+    name: str
+    answers: tuple[ServiceAnswer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """All of it.
 
@@ -437,6 +457,7 @@ class Facts:
     touches: tuple[Touch, ...] = ()
     credentials: tuple[CredentialUse, ...] = ()
     schedules: tuple[Schedule, ...] = ()
+    services: tuple[ServiceSeen, ...] = ()
 
     @property
     def gaps(self) -> tuple[Gap, ...]:

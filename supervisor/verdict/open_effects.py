@@ -16,6 +16,7 @@ from supervisor.evidence.facts import FileHistory, OutsideContact, Process, Rout
 from supervisor.evidence.naming import listed, show
 from supervisor.verdict.completion import OpenEffect, Proof
 from supervisor.verdict.later import list_schedules
+from supervisor.verdict.services import declared_contact, list_services
 from supervisor.verdict.situation import SIGKILL, Capture, Following, Situation
 
 _NAMED = 10
@@ -32,6 +33,7 @@ def list_open_effects(situation: Situation, *, final: bool) -> tuple[OpenEffect,
     found = (
         *_processes(situation),
         *_contacts(situation),
+        *list_services(situation),
         *list_schedules(situation),
         *_credentials(situation),
         *_persistent_files(situation, final=final),
@@ -132,7 +134,8 @@ def _snapshot(situation: Situation) -> tuple[int, ...]:
 
 def _contacts(situation: Situation) -> Iterator[OpenEffect]:
     for contact in situation.contacts:
-        yield _contact(contact)
+        if declared_contact(contact, situation.policy) is None:
+            yield _contact(contact)
 
 
 _STARTERS = {
