@@ -18,9 +18,8 @@ from supervisor.arguments import help_text
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "docs/events.md", "docs/policy.md", "docs/services.md")
-MARKED = re.compile(
-    r"<!-- (?P<what>help|events|policy|services): (?P<name>[\w.]+) -->\n.*?<!-- end of (?P=what) -->", re.DOTALL
-)
+_KINDS = "help|events|policy|services"
+MARKED = re.compile(rf"<!-- (?P<what>{_KINDS}): (?P<name>[\w.]+) -->\n.*?<!-- end of (?P=what) -->", re.DOTALL)
 
 
 def help_block(name: str) -> str:

@@ -47,7 +47,7 @@ from supervisor.verdict.completion import Completion
 
 LEAST_DELAY_MS = 500
 _RUNS_IN_DELAY = 3
-"""An order is pending for as long as so many runs take: it is measured once, before any cell, and then the same in all."""
+"""An order is pending for as long as so many runs take; that is measured before any cell, and the same in all."""
 
 SETTLE_S = 30.0
 _READY_S = 20.0
