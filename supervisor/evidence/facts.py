@@ -174,6 +174,8 @@ class Flow:
         open_at_endpoint: how many of the connections were open when the trial ended.
         unfinished: how many were never seen ending.
         after_endpoint: something of it happened after the endpoint.
+        dialled: the servers that were really reached, ``ip:port``.
+        first_ns, last_ns: CLOCK_BOOTTIME.
     """
 
     protocol: str
@@ -193,6 +195,9 @@ class Flow:
     open_at_endpoint: int = 0
     unfinished: int = 0
     after_endpoint: bool = False
+    dialled: tuple[str, ...] = ()
+    first_ns: int = 0
+    last_ns: int = 0
 
 
 class Touch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
