@@ -48,12 +48,20 @@ APPLIED = "applied"
 def conclude(trial: Trial, stage: Stage) -> Outcome:
     """Judge the trial, apply its stage, and seal its log."""
     trial.tell(Phase.JUDGING)
+    trial.gateway.stop()
     counters = trial.consumer.stop()
     trial.syncer.stop()
-    trial.record(TrialCounted, egress_packets=counters.egress_packets, egress_bytes=counters.egress_bytes)
+    trial.record(
+        TrialCounted,
+        egress_packets=counters.egress_packets,
+        egress_bytes=counters.egress_bytes,
+        gateway_starts=counters.gateway_starts,
+        gateway_packets=counters.gateway_packets,
+        gateway_bytes=counters.gateway_bytes,
+    )
     trial.room.persist(trial.signer.stop)
     record_foreign(trial, _read(trial))
-    facts = _collect(trial, stage)
+    facts = _schedules(trial, stage, _collect(trial, stage))
     facts = _commit(trial, stage, facts)
     judgement = judge(facts, trial.prepared.request.policy)
     index = _write_index(trial, facts, judgement)
@@ -82,6 +90,15 @@ def _collect(trial: Trial, stage: Stage) -> Facts:
         beginning=stage.beginning,
         links=read_links,
     )
+
+
+def _schedules(trial: Trial, stage: Stage, facts: Facts) -> Facts:
+    """Look for what was left to run later; a trial that changed nothing left nothing."""
+    if not facts.files:
+        return facts
+    from supervisor.schedules import record_schedules  # noqa: PLC0415 - see above
+
+    return record_schedules(trial, stage, facts)
 
 
 def _commit(trial: Trial, stage: Stage, facts: Facts) -> Facts:
