@@ -17,6 +17,7 @@
 #define NS_PER_S 1000000000LL
 /* A file's times are those of the last tick: the longest tick is 10 ms. */
 #define TICK_NS 20000000LL
+#define CLONE_VFORK 0x4000
 #define TMPFS_MAGIC 0x01021994
 
 static __always_inline struct w_member *current_member(void)
@@ -26,22 +27,44 @@ static __always_inline struct w_member *current_member(void)
 	return bpf_map_lookup_elem(&members, &pid);
 }
 
-/* True when nobody else uses what the current task could share, or did when its call began. */
+/*
+ * True when nobody else uses what the current task could share, or did when its call began. Whoever never shared since he
+ * was last alone needs no look at the counts, which also move when somebody reads his /proc files.
+ */
 __noinline int is_alone(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct w_member *member;
+	struct w_member *member = current_member();
 
-	if (BPF_CORE_READ(task, mm, mm_users.counter) != 1 || BPF_CORE_READ(task, files, count.counter) != 1 ||
-	    BPF_CORE_READ(task, fs, users) != 1)
-		return 0;
-	member = current_member();
 	if (!member)
 		return 0;
 	if (!member->shared)
 		return 1;
-	member->shared = 0;
+	if (BPF_CORE_READ(task, mm, mm_users.counter) == 1 && BPF_CORE_READ(task, files, count.counter) == 1 &&
+	    BPF_CORE_READ(task, fs, users) == 1)
+		member->shared = 0;
 	return 0;
+}
+
+#ifdef __NR_vfork
+#define NR_VFORK __NR_vfork
+#else
+#define NR_VFORK -1
+#endif
+
+/*
+ * True when the current task, within a fork, will sleep until its child has left its memory: none of its calls can be
+ * changed then. Where a structure holds the flags nobody can have changed that, unless he shares already.
+ */
+static __always_inline bool will_sleep(struct task_struct *task)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	long nr = SYSCALL_NR(regs);
+	__u64 flags = SYSCALL_ARG0(regs);
+
+	if (nr == __NR_clone3 && bpf_probe_read_user(&flags, sizeof(flags), (void *)flags))
+		return false;
+	return nr == NR_VFORK || ((nr == __NR_clone || nr == __NR_clone3) && flags & CLONE_VFORK);
 }
 
 /* A new task: its creator and it may share from now on. */

@@ -174,7 +174,8 @@ static __noinline int tell_file(struct call *c)
 	s->record.error = c->ret < 0 ? -c->ret : 0;
 	s->record.number[0] = c->number[0];
 	s->record.number[1] = c->number[1];
-	if (c->shape.class == S_FD && !is_private_call(c))
+	/* Asked for every call that is told anyway: whoever is alone again is believed from the next one on. */
+	if (!is_private_call(c) && c->shape.class == S_FD)
 		s->record.flags |= W_F_SHARED;
 	end = put_file_path(s, SLOT_CALL, file);
 	s->record.len[0] = end;
@@ -807,23 +808,11 @@ static __noinline int on_failed_kill(struct call *c)
 	return TOLD;
 }
 
-#ifdef __NR_vfork
-#define NR_VFORK __NR_vfork
-#else
-#define NR_VFORK -1
-#endif
-
 static __noinline int on_refused(struct call *c)
 {
 	/* Writes that these two carry out are not looked at: where no box refuses them, they count as lost. */
 	if (c->ret > 0 && (c->nr == __NR_io_submit || c->nr == __NR_io_uring_enter))
 		count_loss(c->cgroup, W_HOOK_SYSCALL, -ENOSYS);
-	/* Who is alone when he is back from vfork has only calls before him that nobody could change. */
-	if (c->ret > 0 && (c->nr == NR_VFORK || c->nr == __NR_clone || c->nr == __NR_clone3))
-		is_alone();
-	/* Whoever has not got it uses clone; every fork of libc asks first. */
-	if (c->nr == __NR_clone3)
-		return 0;
 	if (c->ret != -EPERM && c->ret != -ENOSYS && c->ret != -EACCES)
 		return 0;
 	tell_refused(c);
@@ -989,7 +978,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		return 0;
 	shared = shares(parent, child);
 	member = current_member();
-	if (shared && member)
+	if (shared && member && !will_sleep(bpf_get_current_task_btf()))
 		member->shared = 1;
 	if (BPF_CORE_READ(child, pid) != pid)
 		return 0;

@@ -36,6 +36,7 @@ from supervisor.evidence.reached import Reached
 from supervisor.evidence.reads import ReadFold
 from supervisor.evidence.reconcile import (
     BATCH,
+    Copied,
     Explained,
     Found,
     check_changed,
@@ -262,7 +263,8 @@ def _collect_files(
     line, processes, reached = trial
     observe = disk.observe
     Followed(fold, disk.beginning)
-    tree = Tree(fold, cast, disk.aliases(fold.linked))
+    shared = disk.aliases(fold.linked)
+    tree = Tree(fold, cast, shared)
     fold.forget_index()
     historian = Historian(
         fold,
@@ -283,7 +285,9 @@ def _collect_files(
         found += [(path, gap)] if gap else []
         if draft.unconfirmed and places.restricts(draft.history):
             doubted.append((draft.history.path, draft.history.events))
-    found += check_changed(disk.changed(), explained, tree, places, observe)
+    touched = {fold.paths[path] for path in (*tree.known(), *fold.opened)} | tree.boxed_paths()
+    copied = Copied(tree, touched, shared)
+    found += check_changed(disk.changed(), explained, copied, places, observe)
     gaps = (*without_symlinks(found, explained, places, observe), *doubt_gap(doubted), *overflow_gap(tree))
     return tuple(histories), gaps
 

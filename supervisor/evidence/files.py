@@ -142,6 +142,7 @@ class FileFold:
 
     Attributes:
         linked: a file was given another name.
+        opened: paths that were opened for writing, whatever came of it: a stage has a copy of them.
         memories: pid and time of each open of the memory of a process for writing.
         symlinks: the text of each symlink that was made, by the number of its event.
     """
@@ -156,6 +157,7 @@ class FileFold:
         self._process_ids: dict[ProcessKey | None, int] = {}
         self._nameless: set[int] = set()
         self.linked = False
+        self.opened: set[int] = set()
         self.memories: list[tuple[int, int]] = []
         self.symlinks: dict[int, bytes] = {}
         self._cut: list[tuple[ProcessKey | None, int, int]] = []
@@ -236,6 +238,7 @@ class FileFold:
         path = self._place(event)
         if event.path.endswith(b"/mem") and (memory := _MEMORY.fullmatch(event.path)):
             self.memories.append((int(memory[1]), event.time_ns))
+        self.opened.add(path)
         if event.flags & _O_TMPFILE:
             self._nameless.add(path)
         elif event.created:

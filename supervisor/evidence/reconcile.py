@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import islice
 
 from supervisor.events import Kind
-from supervisor.evidence.facts import FileState, Gap, Observed, Route
+from supervisor.evidence.facts import FileState, Gap, Observed, Route, SharedNames
 from supervisor.evidence.files import Code, code_set
 from supervisor.evidence.histories import Draft, same_state, unknown
 from supervisor.evidence.naming import listed, show
-from supervisor.evidence.places import Places
+from supervisor.evidence.places import Place, Places
 from supervisor.evidence.symlinks import Symlinks
 from supervisor.evidence.tree import Tree
 
@@ -144,18 +144,18 @@ def _passage(state: Observed) -> tuple[object, ...] | None:
 
 
 def check_changed(
-    changed: Iterable[bytes], explained: Explained, tree: Tree, places: Places, observe: Observe
+    changed: Iterable[bytes], explained: Explained, copied: Copied, places: Places, observe: Observe
 ) -> Iterator[Found]:
     """Check every path that changed on disk and has no history.
 
     Args:
         changed: absolute paths present in the stage; parents that were only copied up are among them.
         explained: what the histories account for.
-        tree: for what was renamed.
+        copied: for what came along with a rename, or was copied without a change.
         places: for where a path lies.
         observe: gives states on disk.
     """
-    moves = _Moves(tree.moves())
+    moves = copied.moves
     rest = (path for path in changed if path not in explained)
     while batch := sorted(islice(rest, BATCH)):
         states = observe(batch)
@@ -165,10 +165,45 @@ def check_changed(
                 continue
             same = same_state(state.before, state.after) is not False
             if same and not _rewritten(state):
+                if places.forbids(path) and not copied.explains(path, state):
+                    yield path, _copied_unseen(place)
                 continue
             if not explained.is_other_name(state) and not moves.brought(path, state, observe):
                 text = f"{show(place.shown)}: {_REWRITTEN if same else 'changed on disk, and no event tells of it'}"
                 yield path, _gap("unexplained-change", text, (), in_footprint=place.in_scope)
+
+
+class Copied:
+    """What explains that a stage has a copy of something that is as it was.
+
+    Nothing is copied into a stage but by a call that could change it, or something below it. Whoever changed a file by
+    a name that nobody was told, and put it back, leaves the copy.
+    """
+
+    def __init__(self, tree: Tree, touched: Collection[bytes], shared: SharedNames) -> None:
+        """Take what is known of names.
+
+        Args:
+            tree: for what was renamed.
+            touched: every path to which anything happened, or was tried, or that was opened for writing.
+            shared: names that share a file: a copy of one is a copy of all.
+        """
+        self.moves = _Moves(tree.moves())
+        self._touched = {*touched}
+        for names in shared.before:
+            if not self._touched.isdisjoint(names):
+                self._touched.update(names)
+        self._above = {parent for path in self._touched for parent in parents(path)}
+
+    def explains(self, path: bytes, state: Observed) -> bool:
+        """Tell whether something is known to have been done to a path or below it."""
+        directory = state.after is not None and state.after.kind is Kind.DIRECTORY
+        return path in self._touched or (directory and path in self._above)
+
+
+def _copied_unseen(place: Place) -> Gap:
+    text = f"{show(place.shown)}: it was copied to be changed, and no event tells what was done to it"
+    return Gap(route=Route.FILE, rule="unexplained-copy", text=text, events=(), costs=frozenset({"scope"}))
 
 
 def without_symlinks(found: Iterable[Found], explained: Explained, places: Places, observe: Observe) -> Iterator[Gap]:
@@ -221,6 +256,12 @@ class _Moves:
                 break
             path, before = old + path[len(target) :], turn
         return path
+
+
+def parents(path: bytes) -> Iterator[bytes]:
+    """Give every directory above a path, from below."""
+    while path := path.rpartition(b"/")[0]:
+        yield path
 
 
 def _above(path: bytes, names: Collection[bytes]) -> bytes | None:
