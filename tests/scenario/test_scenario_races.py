@@ -38,6 +38,15 @@ def test_a_name_that_was_changed_under_its_call_is_no_clean_trial(raced: tuple[L
     assert "unconfirmed-names" in ran.reasons("scope")
 
 
+@pytest.mark.parametrize("name", [*sorted({*NAMES} - {"mkdir", "mknod", "symlink"}), ""])
+def test_what_was_really_changed_is_named(raced: tuple[Lab, Ran], name: str) -> None:
+    """It is as it was, but it lies in the stage: nothing is copied there without a reason, not even a directory."""
+    _, ran = raced
+    real = f"secret/{name}".rstrip("/")
+    told = [reason["text"] for reason in ran.report["scope"]["reasons"] if reason["rule"] == "unexplained-copy"]
+    assert [text for text in told if text.startswith(f"file: {real}: ")]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_each_call_that_was_raced_is_doubted(raced: tuple[Lab, Ran], name: str) -> None:
     """The gap cites the events of each of the attacks."""
