@@ -45,9 +45,17 @@ APPLIED = "applied"
 def conclude(trial: Trial, stage: Stage) -> Outcome:
     """Judge the trial, apply its stage, and seal its log."""
     trial.tell(Phase.JUDGING)
+    trial.gateway.stop()
     counters = trial.consumer.stop()
     trial.syncer.stop()
-    trial.record(TrialCounted, egress_packets=counters.egress_packets, egress_bytes=counters.egress_bytes)
+    trial.record(
+        TrialCounted,
+        egress_packets=counters.egress_packets,
+        egress_bytes=counters.egress_bytes,
+        gateway_starts=counters.gateway_starts,
+        gateway_packets=counters.gateway_packets,
+        gateway_bytes=counters.gateway_bytes,
+    )
     trial.room.persist(trial.signer.stop)
     facts = _collect(trial, stage)
     facts = _commit(trial, stage, facts)

@@ -39,6 +39,7 @@ _SETTINGS = (
     ("net/ipv6/conf/default/disable_ipv6", "0"),
     ("net/ipv6/conf/lo/disable_ipv6", "0"),
 )
+_FREEBIND = {socket.AF_INET: (socket.IPPROTO_IP, 15), socket.AF_INET6: (socket.IPPROTO_IPV6, 78)}
 _KEYS = {socket.AF_INET: 0, socket.AF_INET6: 1}  # of the map in divert.bpf.c
 
 T = TypeVar("T")
@@ -102,6 +103,8 @@ def _set(name: str, value: str) -> None:
 
 def _listen(family: socket.AddressFamily) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    # The address is nobody's; for IPv6 a route that makes it local does not count.
+    listener.setsockopt(*_FREEBIND[family], 1)
     listener.bind((LISTENING[family], _PORT))
     listener.listen(_BACKLOG)
     return listener

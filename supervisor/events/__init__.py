@@ -14,6 +14,15 @@ from supervisor.events.files import (
     FileWritten,
     Kind,
 )
+from supervisor.events.gateway import (
+    ConnectionAllowed,
+    ConnectionClosed,
+    ConnectionSinkholed,
+    GatewayDied,
+    GatewayStarted,
+    GatewayStopped,
+    NameAsked,
+)
 from supervisor.events.processes import (
     MembershipLeft,
     ProcessExecFailed,
@@ -55,6 +64,13 @@ from supervisor.events.trial import (
 from supervisor.events.witness import EventsLost, LogWaited, UnknownRecorded
 
 __all__ = [
+    "NameAsked",
+    "GatewayStopped",
+    "GatewayStarted",
+    "GatewayDied",
+    "ConnectionSinkholed",
+    "ConnectionClosed",
+    "ConnectionAllowed",
     "CheckpointMissed",
     "CheckpointSigned",
     "ConnectionAttempted",
