@@ -18,7 +18,7 @@ import socket
 import threading
 from collections.abc import Callable
 from ipaddress import ip_address
-
+from typing import TYPE_CHECKING
 
 from policies.addresses import Address, plain_address
 from policies.hosts import written
@@ -32,6 +32,9 @@ from probes.gateway.relay import Connection
 from probes.gateway.wire import TCP, UDP, pack_told
 from supervisor import clock
 from supervisor.events import Event, GatewayStopped, NameAsked, Origin
+
+if TYPE_CHECKING:
+    from probes.gateway.inspecting import Inspecting
 
 HOSTNAME = "trial"
 _ACCEPT_AT_ONCE = 256
@@ -53,7 +56,14 @@ class Service:
 
     origin = Origin.GATEWAY
 
-    def __init__(self, ground: Ground, rules: NetworkRules, control: socket.socket, look_up: LookUp) -> None:
+    def __init__(
+        self,
+        ground: Ground,
+        rules: NetworkRules,
+        control: socket.socket,
+        look_up: LookUp,
+        inspecting: Inspecting | None = None,
+    ) -> None:
         """Take over what was made.
 
         Args:
@@ -61,9 +71,11 @@ class Service:
             rules: of its policy.
             control: to the supervisor; events go there, words come from there.
             look_up: asks the host for the addresses of a name in a family, blocking.
+            inspecting: what reading inside TLS needs, None when that is not wanted.
         """
         self.loop, self.rules, self.answers = Loop(), rules, Answers()
         self.received_bytes = 0
+        self.inspecting = inspecting
         self._ground, self._control = ground, control
         self._connections: dict[int, Connection | DnsStream] = {}
         self._accepted = self._questions = 0
@@ -375,11 +387,13 @@ def ask_host(host: str, family: int) -> tuple[Address, ...] | None:
     try:
         entries = socket.getaddrinfo(host.encode("ascii"), None, family, socket.SOCK_STREAM)
     except socket.gaierror as err:
-        absent = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME), getattr(socket, "EAI_ADDRFAMILY", -9)}
+        absent = {
+            socket.EAI_NONAME,
+            getattr(socket, "EAI_NODATA", socket.EAI_NONAME),
+            getattr(socket, "EAI_ADDRFAMILY", -9),
+        }
         return () if err.errno in absent else None
     except (OSError, UnicodeError):
         return None
     found = (ip_address(entry[4][0].partition("%")[0]) for entry in entries)
     return tuple(dict.fromkeys(found))
-
-

@@ -245,7 +245,12 @@ class Speech:
         reason = f"{how} {name}, which {place.address} was no answer for"
         raise Refused(reason, host=name, would_allow=f"--allow {written(name, place.port)}")
 
-    def _judge_host(self, head: RequestHead) -> Decision:
+    def judge_request(self, head: RequestHead) -> Decision:
+        """Judge the host that a request names.
+
+        Raises:
+            Refused: it is not one that may be reached here.
+        """
         place = self._place
         if head.host is None:
             if head.host_text is not None:
@@ -292,7 +297,7 @@ class Speech:
 
     def _take(self, piece: RequestHead | Payload | Opaque) -> bytes:
         if isinstance(piece, RequestHead):
-            decision = self._judge_host(piece)
+            decision = self.judge_request(piece)
             if piece.switches and self.unanswered:
                 raise Refused("a switch of protocols behind a request without an answer", rule="http")
             self.said = Said(speaks="http", host=piece.host or self._place.host, decision=decision)

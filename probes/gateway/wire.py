@@ -21,7 +21,11 @@ from supervisor.events import (
     Event,
     GatewayStarted,
     GatewayStopped,
+    InspectionFailed,
     NameAsked,
+    RequestAnswered,
+    RequestSent,
+    StreamDigested,
 )
 
 TCP, UDP, NONE = 6, 17, 0
@@ -33,9 +37,13 @@ KINDS = (
     ConnectionSinkholed,
     GatewayStarted,
     GatewayStopped,
+    InspectionFailed,
     NameAsked,
+    RequestAnswered,
+    RequestSent,
+    StreamDigested,
 )
-"""What a gateway may say. `inspect` adds its own."""
+"""What a gateway may say."""
 
 _HEADER = struct.Struct("!B16sH")
 _MAPPED = bytes(10) + b"\xff\xff"
