@@ -125,6 +125,7 @@ class NetworkPolicy:
         deny: the same; they win over what is allowed.
         map: where the gateway dials for a host and port, ``HOST:PORT=ADDR:PORT`` each.
         inspect: TLS is ended by the gateway, so that requests are evidence.
+        trust: files of certificates that vouch for inspected servers, beside the host's own list.
     """
 
     default: NetworkDefault = NetworkDefault.DENY
@@ -132,6 +133,7 @@ class NetworkPolicy:
     deny: tuple[str, ...] = ()
     map: tuple[str, ...] = ()
     inspect: bool = False
+    trust: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

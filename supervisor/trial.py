@@ -227,7 +227,9 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         early.wait_for_loading()
         guardian = Guardian.start(cgroup, prepared.run, on_death=lambda: pins.collect_garbage(root))
         stack.callback(guardian.release)
-        gateway = Gateway.start(prepared.request.policy.network)
+        gateway = Gateway.start(
+            prepared.request.policy.network, prepared.inspection.gateway if prepared.inspection else None
+        )
         stack.callback(gateway.close)
         limited = LimitedCgroup.create(cgroup, prepared.limits)
         witness = KernelWitness.watch(root, cgroup.path, network=Network.PASS)
