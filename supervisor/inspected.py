@@ -85,7 +85,7 @@ def prepare_inspection(network: NetworkPolicy, *, run: str, cwd: Path, now: date
 def _read_certificates(path: Path, *, place: str) -> str:
     try:
         text = path.read_text(encoding="ascii")
-        ssl.create_default_context(cadata=text)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
     except OSError as err:  # ssl's errors are some of these
         reason = err.strerror if err.filename else "it holds no certificate in PEM"
         message = f"expected a file of certificates, got {str(path)!r}: {reason}"

@@ -202,9 +202,12 @@ def _glob_of(one: FileSeen) -> str | None:
     path = _path_bytes(one)
     if path in {b"", b"."}:
         return None
-    text = path.decode("utf-8", "replace") if b"*" not in path else path.replace(b"*", b"?").decode("utf-8", "replace")
-    # Every byte that is no UTF-8 is one replacement character here, but one byte for the glob.
-    return "".join("?" if letter == "\ufffd" or not letter.isprintable() else letter for letter in text)
+    text = path.replace(b"*", b"?").decode("utf-8", "surrogateescape")
+    return "".join(letter if letter.isprintable() else "?" * _size_bytes(letter) for letter in text)
+
+
+def _size_bytes(letter: str) -> int:
+    return len(letter.encode("utf-8", "surrogateescape"))
 
 
 def _path_bytes(one: FileSeen) -> bytes:
@@ -245,9 +248,8 @@ def _key_lines(lesson: Lesson, section: str, name: str, value: object) -> list[s
     if not isinstance(value, list | dict) or not value:
         return [f"{name} = {toml_value(value)}"]
     if isinstance(value, dict):
-        items = [(f"{key}={one}", f"{toml_value(key)} = {toml_value(one)}") for key, one in value.items()]
-        rows = [row + _remark(lesson, section, name, key) for key, row in items]
-        return ["", f"[{section}.{name}]", *rows]
+        told = [remark for key, one in value.items() if (remark := _remark(lesson, section, name, f"{key}={one}"))]
+        return [f"{name} = {toml_value(value)}{''.join(told)}"]
     rows = [f"    {toml_value(item)},{_remark(lesson, section, name, item)}" for item in value]
     return [f"{name} = [", *rows, "]"]
 
