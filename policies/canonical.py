@@ -48,7 +48,7 @@ def render_whole(policy: Policy) -> str:
 
 def _render(policy: Policy, *, unset: bool) -> str:
     mapping = policy_to_mapping(policy)
-    head = [f"{key} = {_toml(mapping[key])}" for key in ("schema", "name")]
+    head = [f"{key} = {toml_value(mapping[key])}" for key in ("schema", "name")]
     tables = [line for section in SECTIONS for line in _toml_table(section, mapping[section.name], unset=unset)]
     return "\n".join([*head, *tables]) + "\n"
 
@@ -58,10 +58,14 @@ def _table(section: Section, value: object) -> dict[str, Any]:
     return {name: plain for name, plain in found.items() if plain is not None}
 
 
-def _plain(key: Key, value: object) -> Any:  # noqa: ANN401  (whatever JSON can hold)
+def _plain(key: Key, value: object) -> Any:  # noqa: ANN401, PLR0911  (whatever JSON can hold)
     match value:
+        case tuple() if key.shape is Shape.MAPPINGS:
+            return dict(text.split("=", 1) for text in sorted(value))
         case Memory() | float() | int() | None if key.shape in _AMOUNTS:
             return plain_amount(value)
+        case bool():
+            return value
         case Period():
             return format_period(value)
         case StrEnum():
@@ -81,14 +85,17 @@ def _toml_table(section: Section, table: Mapping[str, Any], *, unset: bool) -> l
     lines = ["", f"[{section.name}]"]
     for key in section.keys:
         if key.name in table:
-            lines.append(f"{key.name} = {_toml(table[key.name])}")
+            lines.append(f"{key.name} = {toml_value(table[key.name])}")
         elif unset:
             lines.append(f"# {key.name} is not set. {key.about}")
     return lines
 
 
-def _toml(value: object) -> str:
+def toml_value(value: object) -> str:
+    """Write a plain value as TOML has it, on one line."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{toml_value(name)} = {toml_value(item)}' for name, item in value.items())}}}"
     if isinstance(value, list):
-        return f"[{', '.join(_toml(item) for item in value)}]"
+        return f"[{', '.join(toml_value(item) for item in value)}]"
     # JSON strings are TOML basic strings, but for DEL, which TOML wants escaped too.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -22,6 +22,7 @@ from policies.types import (
     LimitRole,
     Limits,
     LogPolicy,
+    NetworkPolicy,
     Policy,
     StopRule,
 )
@@ -50,6 +51,8 @@ class PolicyOptions:
     at_endpoint: str | None = None
     settle: str | None = None
     checkpoint_to: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
+    map: tuple[str, ...] = ()
     pids: str | None = None
     memory: str | None = None
     cpus: str | None = None
@@ -76,6 +79,7 @@ def apply_options(policy: Policy, options: PolicyOptions, *, called: Called = as
             claim=_claim(policy.claim, options, called),
             stop=_stop(policy.stop, options, called),
             files=_files(policy.files, options, called),
+            network=_network(policy.network, options, called),
             credentials=_credentials(policy.credentials, options, called),
             log=LogPolicy(checkpoint_to=_places(policy.log, options, called)),
             limits=_limits(policy.limits, options, called),
@@ -142,6 +146,18 @@ def _files(files: FilesPolicy, options: PolicyOptions, called: Called) -> FilesP
         commit=files.commit if commit is None else Commit(_choice(FILES, "commit", commit, called("commit"))),
         write=_added(files.write or (), options.write, called("write")) if options.write else files.write,
     )
+
+
+def _network(network: NetworkPolicy, options: PolicyOptions, called: Called) -> NetworkPolicy:
+    if not (options.allow or options.map):
+        return network
+    from policies.network import Effect, canonical_rules, parse_mapping  # noqa: PLC0415  (10 ms that few runs need)
+
+    allowed = canonical_rules(options.allow, Effect.ALLOW, place=called("allow"))
+    given = [parse_mapping(text, place=called("map")) for text in options.map]
+    # The later one says where: a policy's mapping can be sent elsewhere for one run.
+    mapped = {text.partition("=")[0]: text for text in (*network.map, *map(str, given))}
+    return replace(network, allow=tuple(dict.fromkeys((*network.allow, *allowed))), map=tuple(sorted(mapped.values())))
 
 
 def _credentials(credentials: CredentialsPolicy, options: PolicyOptions, called: Called) -> CredentialsPolicy:

@@ -149,11 +149,15 @@ def check_policy(policy: Policy) -> None:
     """Refuse what each key allows but the whole does not.
 
     Raises:
-        PolicyError: staged writes are asked for in direct mode, or the limit is no time at all.
+        PolicyError: staged writes are asked for in direct mode, the limit is no time at all, or servers are to be
+            trusted whose TLS is not read.
     """
     if policy.stop.wall_s is not None and policy.stop.wall_s <= 0:
         message = "expected a duration above zero, got 0"
         raise PolicyError(message, place="stop.wall")
+    if policy.network.trust and not policy.network.inspect:
+        message = "expected inspect = true, got files that vouch for servers whose TLS is not read"
+        raise PolicyError(message, place="network.trust")
     if policy.files.mode is FilesMode.DIRECT and policy.files.commit is not Commit.ALWAYS:
         message = f"expected staged files, got mode = direct with commit = {policy.files.commit}"
         raise PolicyError(message, place="files.commit", hint="direct writes are made in place: nothing is committed")
@@ -187,11 +191,15 @@ def _read_section(section: Section, table: object, mistakes: _Mistakes) -> Any: 
     return section.type(**read)
 
 
-def _read_key(key: Key, value: object, section: str) -> object:
+def _read_key(key: Key, value: object, section: str) -> object:  # noqa: PLR0911  (one for each shape)
     place = f"{section}.{key.name}"
     match key.shape:
         case Shape.TEXTS:
             return _texts(key, value, place)
+        case Shape.ALLOW | Shape.DENY:
+            return _rules(key, value, place)
+        case Shape.MAPPINGS:
+            return _mappings(value, place)
         case Shape.CHOICE:
             return parse_choice(key.choices, value, place=place)
         case Shape.COUNT:
@@ -200,8 +208,16 @@ def _read_key(key: Key, value: object, section: str) -> object:
             return parse_cpus(value, place=place)
         case Shape.SIZE:
             return parse_memory(value, place=place)
+        case Shape.FLAG:
+            return _flag(value, place)
         case Shape.DURATION | Shape.PERIOD | Shape.TEXT:
             return _READERS[key.shape](key, _text(value, place), place)
+
+
+def _flag(value: object, place: str) -> bool:
+    if not isinstance(value, bool):
+        _refuse("a boolean", value, place)
+    return value
 
 
 def _one_text(key: Key, value: str, place: str) -> str:
@@ -235,6 +251,26 @@ def _texts(key: Key, value: object, place: str) -> tuple[str, ...]:
         _refuse("an array of strings", value, place)
     return tuple(
         _one_text(key, _text(item, f"{place}[{index}]"), f"{place}[{index}]") for index, item in enumerate(value)
+    )
+
+
+def _rules(key: Key, value: object, place: str) -> tuple[str, ...]:
+    from policies.network import Effect, canonical_rules  # noqa: PLC0415  (10 ms that hardly any policy needs)
+
+    effect = Effect.ALLOW if key.shape is Shape.ALLOW else Effect.DENY
+    return canonical_rules(_texts(key, value, place), effect, place=place)
+
+
+def _mappings(value: object, place: str) -> tuple[str, ...]:
+    from policies.network import mapping_from_pair  # noqa: PLC0415  (as above)
+
+    if not isinstance(value, dict):
+        _refuse('a table of "HOST:PORT" = "ADDR:PORT"', value, place)
+    return tuple(
+        sorted(
+            str(mapping_from_pair(source, _text(target, f"{place}.{source}"), place=f"{place}.{source}"))
+            for source, target in value.items()
+        )
     )
 
 

@@ -51,13 +51,15 @@ def _key(key: Key, defaults: dict[str, Any]) -> dict[str, Any]:
     return {**_shape(key), "description": key.about, **default}
 
 
-def _shape(key: Key) -> dict[str, Any]:
+def _shape(key: Key) -> dict[str, Any]:  # noqa: PLR0911  (one for each shape)
     pattern = f"^({key.pattern})$" if key.pattern else _NO_PARENT if key.is_path else None
     text = {"type": "string", "minLength": 1, **({"pattern": pattern} if pattern else {})}
     match key.shape:
         case Shape.TEXT:
             return text
-        case Shape.TEXTS:
+        case Shape.MAPPINGS:
+            return {"type": "object", "additionalProperties": text}
+        case Shape.TEXTS | Shape.ALLOW | Shape.DENY:
             return {"type": "array", "items": text}
         case Shape.DURATION:
             return {"type": "string", "pattern": f"^{DURATION_PATTERN}$"}
@@ -65,6 +67,8 @@ def _shape(key: Key) -> dict[str, Any]:
             return {"type": "string", "pattern": f"^({PERIOD_PATTERN})$"}
         case Shape.CHOICE:
             return {"enum": [choice.value for choice in key.choices]}
+        case Shape.FLAG:
+            return {"type": "boolean"}
         case Shape.COUNT | Shape.CPUS | Shape.SIZE:
             return _AMOUNTS[key.shape]
         case _:

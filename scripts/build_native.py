@@ -1,4 +1,4 @@
-"""Build the artefacts that are no Python: the kernel witness and the gateway's diversion (BPF), the box's init (static C).
+"""Build the artefacts that are no Python: kernel witness and gateway's diversion (BPF), the box's init (static C).
 
 Used by `make` and by the package's own build (`setup.py`), so there is one recipe. Standard library only: it runs
 before anything is installed. One rule: an artefact that is newer than its sources is kept, one that can be built is

@@ -285,7 +285,7 @@ COMMANDS = {
         Command(
             name="learn",
             usage="supervise learn [OPTIONS] -- CMD [ARG…]",
-            about="Run one command, let nothing out, and print the smallest policy that it needs.",
+            about="Run one command and print the smallest policy that it needs.",
             add_arguments=add_learn_options,
         ),
         Command(

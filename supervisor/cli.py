@@ -131,7 +131,7 @@ def _run(parsed: Parsed, closed: frozenset[int]) -> int:
 
 
 def _learn(parsed: Parsed, closed: frozenset[int]) -> int:
-    """Print what a trial needed. Its own output goes to stderr; that it failed, for want of an answer, is no failure."""
+    """Print what a trial needed. Its own output goes to stderr; that it failed is no failure: nobody answered it."""
     from dataclasses import replace  # noqa: PLC0415
 
     from policies.types import NetworkDefault  # noqa: PLC0415

@@ -192,6 +192,8 @@ _READERS: Mapping[str, Callable[[object, str], Any]] = {
     "commit": _text,
     "write": _paths,
     "env": _texts,
+    "allow": _texts,
+    "map": _texts,
     "outcome": _path,
     "scope": _paths,
     "period": _text,

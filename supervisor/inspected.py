@@ -30,7 +30,7 @@ VARIABLES = {
     "NODE_EXTRA_CA_CERTS": CERTIFICATE,
     "DENO_CERT": CERTIFICATE,
 }
-"""What programs read that do not look at the system's list: OpenSSL, Go and curl, Python's requests, git, node, deno."""
+"""What programs read beside the system's list or instead of it: OpenSSL, Go, curl, requests, git, node, deno."""
 _SYSTEM_BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/ssl/cert.pem",

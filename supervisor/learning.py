@@ -39,9 +39,7 @@ def learn_policy(request: RunRequest, *, default: NetworkDefault = NetworkDefaul
     base = request.policy
     outcome = run(replace(request, policy=watching(base, default=default)))
     directory = RunDir(outcome.directory)
-    lesson = learn(
-        outcome.completion, base, asked=tuple(_names_asked(directory)), dropped=_names_dropped(directory)
-    )
+    lesson = learn(outcome.completion, base, asked=tuple(_names_asked(directory)), dropped=_names_dropped(directory))
     text = render(lesson, command=safe_command(request.argv))
     if parse_policy(text, place="the learned policy") != lesson.policy:
         message = "the learned policy does not read back as what was learned"

@@ -15,6 +15,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     files = parser.add_argument_group("files and environment")
     _files_arguments(files)
     files.add_argument("--commit", metavar="WHEN", help="apply staged writes: always (default), final or never")
+    _network_arguments(parser.add_argument_group("network"))
     _limits_arguments(parser.add_argument_group("limits"))
     way = parser.add_argument_group("how it runs and what is told")
     _way_arguments(way)
@@ -24,17 +25,18 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 def add_learn_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``learn``: those of ``run`` but for what is done with a verdict and with staged writes."""
-    policy = parser.add_argument_group("policy")
-    _policy_arguments(policy)
-    policy.add_argument(
+    _policy_arguments(parser.add_argument_group("policy"))
+    _claim_arguments(parser.add_argument_group("claim and stop rule"))
+    _files_arguments(parser.add_argument_group("files and environment"))
+    network = parser.add_argument_group("network")
+    network.add_argument(
         "--network",
         metavar="WHAT",
         type=one_of("sinkhole", "allow"),
         default="sinkhole",
         help="what becomes of traffic: sinkhole (default) swallows it; allow lets it out, to see what comes next",
     )
-    _claim_arguments(parser.add_argument_group("claim and stop rule"))
-    _files_arguments(parser.add_argument_group("files and environment"))
+    _network_arguments(network)
     _limits_arguments(parser.add_argument_group("limits"))
     _way_arguments(parser.add_argument_group("how it runs and what is told"))
     parser.set_defaults(require=(), commit=None, json=False, dry_run=False, version=False)
@@ -107,6 +109,23 @@ def _files_arguments(group: argparse._ArgumentGroup) -> None:
         help="keep a name of the environment although it looks secret, or set it (repeatable)",
     )
     group.add_argument("--user", metavar="USER[:GROUP]", help="run as this user (default: the invoking one)")
+
+
+def _network_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--allow",
+        metavar="HOST[:PORT]",
+        action="append",
+        default=[],
+        help="let the trial reach a host: a name, *.example.com, an address, a network, @BUNDLE (repeatable; port 443)",
+    )
+    group.add_argument(
+        "--map",
+        metavar="HOST:PORT=ADDR:PORT",
+        action="append",
+        default=[],
+        help="where the gateway dials for an allowed host (repeatable)",
+    )
 
 
 def _limits_arguments(group: argparse._ArgumentGroup) -> None:

@@ -43,8 +43,8 @@ from supervisor.events import (
     TrialTested,
 )
 from supervisor.launch.box import Box, Served, hold
-from supervisor.launch.building import GATEWAY
 from supervisor.launch.brake import Brake
+from supervisor.launch.building import GATEWAY
 from supervisor.launch.cgroup import Cgroup, find_root
 from supervisor.launch.durable import write_whole
 from supervisor.launch.guardian import Guardian
@@ -274,9 +274,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
             cgroup=cgroup.id,
             realtime_offset_ns=clock.realtime_offset_ns(),
         )
-        gateway.follow(
-            lambda told: _record_told(log, witness, tape, told), lambda problem: _record_death(log, problem)
-        )
+        gateway.follow(lambda told: _record_told(log, witness, tape, told), lambda problem: _record_death(log, problem))
         consumer.start()
         stack.callback(_stop_quietly, consumer)
         syncer.start()

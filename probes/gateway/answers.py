@@ -48,8 +48,8 @@ class Answers:
         """Give the addresses that stand for a name, and remember them as its answers."""
         if name not in self._synthetic:
             if len(self._synthetic) >= MAX_NAMES:
-                oldest, freed = self._synthetic.popitem(last=False)
-                self._forget(oldest, freed)
+                _, freed = self._synthetic.popitem(last=False)
+                self._forget(freed)
             self._synthetic[name] = self._free.pop() if self._free else self._next
             self._next += 0 if self._next != self._synthetic[name] else 1
         self._synthetic.move_to_end(name)
@@ -57,7 +57,7 @@ class Answers:
         self.note(name, pair)
         return pair
 
-    def _forget(self, name: str, number: int) -> None:
+    def _forget(self, number: int) -> None:
         for address in _pair(number):
             self._names.pop(address, None)
         self._free.append(number)

@@ -88,7 +88,9 @@ def prepare(namespace: int) -> Ground:
     program = libbpf.BpfObject(OBJECT)
     entries = program.map_fd("listeners")
     for listener in listeners:
-        libbpf.update_map(entries, _KEYS[listener.family].to_bytes(4, "little"), listener.fileno().to_bytes(8, "little"))
+        libbpf.update_map(
+            entries, _KEYS[listener.family].to_bytes(4, "little"), listener.fileno().to_bytes(8, "little")
+        )
     for _, _, handle in program.programs():
         program.attach_to_namespace(handle, namespace)
     return Ground(listeners=tuple(listeners), resolvers=tuple(resolvers), program=program)

@@ -120,7 +120,7 @@ class Inspected:
                 yield event
 
     def _event(self, record: Record, common: dict[str, Any]) -> Event | None:
-        where = {"host": self._host, "port": self._port}
+        where: dict[str, Any] = {"host": self._host, "port": self._port}
         match record:
             case RequestRecord():
                 return RequestSent(

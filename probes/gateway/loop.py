@@ -14,6 +14,12 @@ from collections.abc import Callable
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 GONE = select.EPOLLHUP | select.EPOLLERR
 
+
+def boottime_ns() -> int:
+    """Read the clock of all events."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
 Ready = Callable[[int], object]
 _MAX_EVENTS = 512
 

@@ -12,8 +12,8 @@ import socket
 import struct
 
 from probes.gateway.ground import Ground
+from probes.gateway.loop import boottime_ns
 from probes.gateway.wire import TCP, pack_told
-from supervisor import clock
 from supervisor.events import ConnectionBlocked, Event, GatewayStopped, Origin
 
 CANARY = ("192.0.2.1", 9)
@@ -63,9 +63,7 @@ class Porter:
             return True
         if word == b"stop":
             self._tell(
-                GatewayStopped(
-                    n=-1, time_ns=clock.boottime_ns(), connections=self.accepted, questions=0, received_bytes=0
-                )
+                GatewayStopped(n=-1, time_ns=boottime_ns(), connections=self.accepted, questions=0, received_bytes=0)
             )
         return False
 
@@ -95,7 +93,7 @@ class Porter:
 def refused_canary(number: int, source: tuple[str, int]) -> ConnectionBlocked:
     """Say that the box's test of itself was refused."""
     return ConnectionBlocked(
-        n=-1, time_ns=clock.boottime_ns(), origin=Origin.GATEWAY, transport="tcp", ip=CANARY[0], port=CANARY[1],
+        n=-1, time_ns=boottime_ns(), origin=Origin.GATEWAY, transport="tcp", ip=CANARY[0], port=CANARY[1],
         connection=number, rule="canary", reason="this is where the box tests itself",
         source=f"{source[0]}:{source[1]}",
     )  # fmt: skip

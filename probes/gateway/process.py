@@ -275,19 +275,19 @@ def _serve(
     os.close(set_ready)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    from probes.gateway.loop import boottime_ns  # noqa: PLC0415
     from probes.gateway.porter import Porter  # noqa: PLC0415 - as above
     from probes.gateway.wire import NONE, pack_told  # noqa: PLC0415
-    from supervisor import clock  # noqa: PLC0415
     from supervisor.events import GatewayStarted  # noqa: PLC0415
 
-    control.send(pack_told(GatewayStarted(n=-1, time_ns=clock.boottime_ns()), None, NONE))
+    control.send(pack_told(GatewayStarted(n=-1, time_ns=boottime_ns()), None, NONE))
     porter = Porter(laid, control, expecting=policy.default is not NetworkDefault.DENY or bool(policy.allow))
     if porter.run():
         _decide(supervisor, laid, control, policy, porter, inspecting)
     control.send(b"stopped")
 
 
-def _decide(  # noqa: PLR0913, PLR0917 - all that a gateway is made of
+def _decide(
     supervisor: int,
     laid: Ground,
     control: socket.socket,

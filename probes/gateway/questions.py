@@ -6,19 +6,16 @@ of such a name is told that there is none, so that no key for an encrypted hello
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import TYPE_CHECKING
+from typing import Any
 
 from policies.addresses import Address, forbidden_class
 from policies.hosts import normal_name
 from policies.network import Action, NetworkRules
 from probes.gateway.answers import Answers
-
-if TYPE_CHECKING:
-    import types
 
 _TTL_S = 30
 _MAX_ADDRESSES = 16
@@ -74,7 +71,7 @@ class Judged:
 
 
 @cache
-def _dns() -> types.ModuleType:
+def _dns() -> Any:  # noqa: ANN401 - it ships no types
     import dnslib  # noqa: PLC0415 - 30 ms, which a start does not wait for
 
     return dnslib
@@ -118,26 +115,33 @@ def _shown(label: bytes) -> str:
 
 def judge_question(question: Question, rules: NetworkRules, answers: Answers, *, hostname: str) -> Judged:
     """Decide what becomes of a question."""
-    if local := _local(question, hostname):
-        return local
-    if question.record == "PTR" and (address := _reversed(question.name)) is not None:
-        return _pointer(address, answers)
+    by_itself = _local(question, hostname)
+    if by_itself is None and question.record == "PTR" and (address := _reversed(question.name)) is not None:
+        by_itself = _pointer(address, answers)
+    if by_itself is not None:
+        return by_itself
     host = question.host
     if host is None:
         reason = f"{question.name} is no name of a host"
         return Judged(decision="refused", rule="names", reason=reason, code=Code.ABSENT)
     decided = rules.decide_name(host)
-    words = {"rule": decided.rule, "reason": decided.reason, "would_allow": decided.would_allow}
+    refused = Judged(
+        decision="refused",
+        rule=decided.rule,
+        reason=decided.reason,
+        would_allow=decided.would_allow,
+        code=Code.ABSENT,
+    )
     if decided.action is Action.BLOCKED:
-        return Judged(decision="refused", code=Code.ABSENT, **words)
+        return refused
     swallowed = decided.action is Action.SINKHOLED
-    decision = "sinkholed" if swallowed else "answered"
+    good = replace(refused, decision="sinkholed" if swallowed else "answered", code=Code.GOOD)
     if question.record not in ("A", "AAAA"):
-        return Judged(decision=decision, **words)
+        return good
     if swallowed or any(mapping.host == host for mapping in rules.mappings):
         first, second = answers.synthetic(host)
-        return Judged(decision=decision, addresses=(first if question.record == "A" else second,), **words)
-    return Judged(decision=decision, look_up=True, **words)
+        return replace(good, addresses=(first if question.record == "A" else second,))
+    return replace(good, look_up=True)
 
 
 def _local(question: Question, hostname: str) -> Judged | None:
@@ -161,9 +165,7 @@ def _pointer(address: Address, answers: Answers) -> Judged:
     names = answers.names_at(address)
     if names:
         return Judged(decision="answered", pointer=names[0])
-    return Judged(
-        decision="refused", rule="names", reason=f"{address} was no answer for any name", code=Code.ABSENT
-    )
+    return Judged(decision="refused", rule="names", reason=f"{address} was no answer for any name", code=Code.ABSENT)
 
 
 def _reversed(name: str) -> Address | None:
@@ -198,7 +200,7 @@ def judge_found(
         reason = f"{question.name} leads to {bad}, {forbidden_class(bad, own)}"
         host, where = question.host, f"[{bad}]" if bad.version == 6 else str(bad)  # noqa: PLR2004
         would_allow = f"--map {host}:443={where}:443"
-        return Judged(decision="refused", rule="address", reason=reason, would_allow=would_allow, code=Code.ABSENT)
+        return Judged(decision="withheld", rule="address", reason=reason, would_allow=would_allow, code=Code.ABSENT)
     return Judged(decision=judged.decision, rule=judged.rule, reason=judged.reason, addresses=reached)
 
 

@@ -11,6 +11,7 @@ Laws:
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
@@ -20,10 +21,9 @@ from typing import TYPE_CHECKING
 from policies.addresses import Address, plain_address
 from policies.hosts import written
 from policies.network import Action
-from probes.gateway.loop import GONE, READ, WRITE, Later
+from probes.gateway.loop import GONE, READ, WRITE, Later, boottime_ns
 from probes.gateway.porter import CANARY, RESET, refused_canary
 from probes.gateway.speech import Place, Refused, Speech, find_place, what_it_names
-from supervisor import clock
 from supervisor.events import ConnectionAllowed, ConnectionBlocked, ConnectionClosed, ConnectionSinkholed
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Side:
         self.shut = False  # it was told that nothing more comes
         self.interest = 0
 
-    def send(self, data: bytes | memoryview) -> None:
+    def send(self, data: bytes | bytearray | memoryview) -> None:
         """Send what can be sent now, keep the rest."""
         sent = 0
         if not self.waiting:
@@ -83,7 +83,8 @@ class Connection:
 
     __slots__ = (
         "_account", "_bytes_in", "_bytes_out", "_client", "_deadline", "_dialling", "_early", "_inspected", "_kept",
-        "_kept_bytes", "_opened_ns", "_place", "_refusal", "_server", "_service", "_silence", "_speech", "number", "source",
+        "_kept_bytes", "_opened_ns", "_place", "_refusal", "_server", "_service", "_silence", "_speech", "number",
+        "source",
     )  # fmt: skip
 
     def __init__(self, service: Service, number: int, sock: socket.socket, source: tuple[str, int]) -> None:
@@ -95,7 +96,7 @@ class Connection:
         self._server: Side | None = None
         self._place: Place | None = None
         self._speech: Speech | None = None
-        self._opened_ns = clock.boottime_ns()
+        self._opened_ns = boottime_ns()
         self._bytes_out = self._bytes_in = self._kept_bytes = 0
         self._kept = bytearray()  # what a swallowed client sent
         self._early = bytearray()  # what waits until the server is there
@@ -176,7 +177,7 @@ class Connection:
         self._account = "blocked"
         self._service.tell(
             ConnectionBlocked(
-                n=-1, time_ns=clock.boottime_ns(), origin=self._service.origin, transport="tcp", ip=str(place.address),
+                n=-1, time_ns=boottime_ns(), origin=self._service.origin, transport="tcp", ip=str(place.address),
                 port=place.port, connection=self.number, host=host, rule=rule, reason=reason, would_allow=would_allow,
                 kept_bytes=self._kept_bytes, source=written(*self.source),
             ),
@@ -281,7 +282,7 @@ class Connection:
         inspected, server = self._inspected, self._server
         if inspected is None:
             return
-        now = clock.boottime_ns()
+        now = boottime_ns()
         for event in inspected.events(step, n=-1, time_ns=now, connection=self.number, source=written(*self.source)):
             self._service.tell(event, self.source)
         if step.to_server and server is not None:
@@ -519,7 +520,7 @@ class Connection:
         said = speech.said
         self._service.tell(
             ConnectionAllowed(
-                n=-1, time_ns=clock.boottime_ns(), connection=self.number, ip=str(place.address), port=place.port,
+                n=-1, time_ns=boottime_ns(), connection=self.number, ip=str(place.address), port=place.port,
                 host=said.host, rule=said.decision.rule, speaks=said.speaks,
                 encrypted_hello=said.hello is not None and said.hello.encrypted,
                 dialled=dialled, source=written(*self.source),
@@ -541,7 +542,7 @@ class Connection:
             host = next(what_it_names(bytes(self._kept)), None)
         self._service.tell(
             ConnectionClosed(
-                n=-1, time_ns=clock.boottime_ns(), connection=self.number, ip=str(place.address), port=place.port,
+                n=-1, time_ns=boottime_ns(), connection=self.number, ip=str(place.address), port=place.port,
                 host=host, decision=decision, bytes_out=self._bytes_out, bytes_in=self._bytes_in,
                 kept_bytes=self._kept_bytes, opened_ns=self._opened_ns,
                 data_out=bytes(self._kept) if swallowed else b"", error=error, source=written(*self.source),
@@ -559,9 +560,7 @@ class Connection:
                 continue
             self._service.loop.forget(side.sock.fileno())
             if reset:
-                try:
+                with contextlib.suppress(OSError):
                     side.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-                except OSError:
-                    pass
             side.sock.close()
         self._service.ended(self)

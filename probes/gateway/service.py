@@ -11,6 +11,7 @@ Laws:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import resource
@@ -25,12 +26,11 @@ from policies.hosts import written
 from policies.network import NetworkRules
 from probes.gateway.answers import Answers
 from probes.gateway.ground import IP_PKTINFO, Ground
-from probes.gateway.loop import READ, Loop
+from probes.gateway.loop import READ, Loop, boottime_ns
 from probes.gateway.porter import Porter
 from probes.gateway.questions import Judged, Question, judge_found, judge_question, read_question, write_answer
 from probes.gateway.relay import Connection
 from probes.gateway.wire import TCP, UDP, pack_told
-from supervisor import clock
 from supervisor.events import Event, GatewayStopped, NameAsked, Origin
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Service:
         for listener in ground.listeners:
             self._watch_listener(listener)
         for resolver in ground.resolvers:
-            self.loop.watch(resolver.fileno(), READ, lambda _, sock=resolver: self._asked(sock))
+            self._watch_resolver(resolver)
         self.loop.watch(control.fileno(), READ, lambda _: self._obey())
 
     def run(self) -> None:
@@ -131,13 +131,16 @@ class Service:
             connection.close("the trial is over")
             self._take_all()  # those that there was no room for
         counted = GatewayStopped(
-            n=-1, time_ns=clock.boottime_ns(), connections=self._accepted, questions=self._questions,
+            n=-1, time_ns=boottime_ns(), connections=self._accepted, questions=self._questions,
             received_bytes=self.received_bytes,
         )  # fmt: skip
         self.tell(counted)
         self.loop.stop()
 
     # -- connections -----------------------------------------------------------------------------------------------
+
+    def _watch_resolver(self, resolver: socket.socket) -> None:
+        self.loop.watch(resolver.fileno(), READ, lambda _: self._asked(resolver))
 
     def _watch_listener(self, listener: socket.socket) -> None:
         self.loop.watch(listener.fileno(), READ, lambda _: self._accept(listener))
@@ -161,8 +164,9 @@ class Service:
         self._accepted += 1
         meant = sock.getsockname()
         address, port = ip_address(meant[0].partition("%")[0]), meant[1]
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.settimeout(0)
+        with contextlib.suppress(OSError):  # it may have been reset meanwhile
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         number = self._accepted
         if port == _DNS_PORT:
             self._connections[number] = DnsStream(self, number, sock, source)
@@ -200,7 +204,7 @@ class Service:
 
             def answer(packed: bytes, peer: object = peer, back: object = back) -> None:
                 try:
-                    sock.sendmsg([packed], back, 0, peer)  # type: ignore[arg-type,call-overload]
+                    sock.sendmsg([packed], back, 0, peer)  # type: ignore[arg-type]
                 except OSError:
                     return  # nobody waits for it any more
 
@@ -246,7 +250,7 @@ class Service:
     ) -> None:
         answers = (judged.pointer,) if judged.pointer is not None else tuple(map(str, judged.addresses))
         event = NameAsked(
-            n=-1, time_ns=clock.boottime_ns(), name=question.name if question else "",
+            n=-1, time_ns=boottime_ns(), name=question.name if question else "",
             record=question.record if question else "", decision=judged.decision, rule=judged.rule,
             reason=judged.reason, would_allow=judged.would_allow, answers=answers,
             transport="udp" if datagram else "tcp", source=written(*source), data=data,
@@ -395,5 +399,5 @@ def ask_host(host: str, family: int) -> tuple[Address, ...] | None:
         return () if err.errno in absent else None
     except (OSError, UnicodeError):
         return None
-    found = (ip_address(entry[4][0].partition("%")[0]) for entry in entries)
+    found = (ip_address(str(entry[4][0]).partition("%")[0]) for entry in entries)
     return tuple(dict.fromkeys(found))

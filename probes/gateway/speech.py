@@ -20,11 +20,9 @@ from policies.addresses import Address, parse_address, plain_address
 from policies.hosts import normal_name, written
 from policies.network import Action, Decision, NetworkRules
 from probes.gateway.client_hello import ClientHello, HelloError, HelloReader, NotTlsError, may_be_tls
+from probes.gateway.http_body import HttpError, Opaque, Payload
 from probes.gateway.http_head import (
     HTTP2_PREFACE,
-    HttpError,
-    Opaque,
-    Payload,
     Protocol,
     RequestHead,
     RequestReader,
@@ -40,7 +38,9 @@ _SWITCHED, _GRANTED, _INTERIM = b"101", b"2", b"1"
 class Refused(Exception):  # noqa: N818 - an answer, not an error
     """A connection must end. ``host`` is the name that was said, if that is why."""
 
-    def __init__(self, reason: str, *, host: str | None = None, rule: str = "names", would_allow: str | None = None):
+    def __init__(
+        self, reason: str, *, host: str | None = None, rule: str = "names", would_allow: str | None = None
+    ) -> None:
         """Say why, and what would let it through."""
         super().__init__(reason)
         self.reason, self.host, self.rule, self.would_allow = reason, host, rule, would_allow
@@ -122,6 +122,7 @@ class Speech:
         self._rules, self._place = rules, place
         self._kept = bytearray()
         self._hello: HelloReader | None = None
+        self._read_already = 0
         self._requests: RequestReader | None = None
         self._inner: Speech | None = None
         self._switching: RequestHead | None = None
@@ -228,8 +229,6 @@ class Speech:
         self._kept.clear()
         return first
 
-    _read_already = 0
-
     # -- names -----------------------------------------------------------------------------------------------------
 
     def _judge(self, name: str, how: str) -> Decision:
@@ -300,6 +299,8 @@ class Speech:
             decision = self.judge_request(piece)
             if piece.switches and self.unanswered:
                 raise Refused("a switch of protocols behind a request without an answer", rule="http")
+            if piece.switches and self._requests is not None and self._requests.in_body:
+                raise Refused("a switch of protocols with a body", rule="http")
             self.said = Said(speaks="http", host=piece.host or self._place.host, decision=decision)
             self.heads.append(piece)
             self.unanswered += 1

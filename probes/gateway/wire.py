@@ -1,7 +1,8 @@
 """What crosses between the gateway's process and the supervisor: events, each with the flow that it belongs to.
 
-A message is a header (protocol, address in its mapped form, port: the trial's end; protocol 0 for no flow) and the event
-as JSON, numbered -1. The gateway reads bytes of the trial, so what it says is read as nothing but events of its own.
+A message is a header (protocol, address in its mapped form, port: the trial's end; protocol 0 for no flow) and the
+event as JSON, numbered -1. The gateway reads bytes of the trial, so what it says is read as nothing but events of its
+own kinds.
 """
 
 from __future__ import annotations

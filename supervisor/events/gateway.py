@@ -13,10 +13,11 @@ class NameAsked(Event, frozen=True, kw_only=True):
     r"""A name was looked up.
 
     Attributes:
-        name: whole, in the form of RFC 1035 5.1 (bytes that are no letters as ``\DDD``), without the final dot.
+        name: whole, as RFC 1035 writes names (5.1: bytes that are no letters as ``\DDD``), without the final dot.
         record: what was asked for: ``A``, ``AAAA``, ``HTTPS``, ``PTR``, …
-        decision: ``answered``, ``refused``, ``sinkholed`` (answered with addresses that lead nowhere), ``local`` (a name
-            of the box itself), ``failed`` (allowed, but the resolver of the host had no answer) or ``malformed``.
+        decision: ``answered``, ``refused``, ``sinkholed`` (answered with addresses that lead nowhere), ``local`` (a
+            name of the box itself), ``withheld`` (allowed, but it leads to an address out of reach), ``failed``
+            (allowed, but the resolver of the host could not tell) or ``malformed``.
         answers: addresses, or the name that an address was an answer for.
         data: the first bytes of what could not be read as a question.
     """

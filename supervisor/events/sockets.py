@@ -39,8 +39,9 @@ class ConnectionAttempted(Event, frozen=True, kw_only=True):
 
 
 class ConnectionBlocked(Event, frozen=True, kw_only=True):
-    """A connection to an address outside was refused: by the kernel at the call, before anything was sent, or by the
-    gateway (``origin``), which then says why.
+    """A connection to an address outside was refused.
+
+    By the kernel at the call, before anything was sent, or by the gateway (``origin``), which then says why.
 
     Attributes:
         connection: its number at the gateway.

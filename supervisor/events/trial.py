@@ -84,8 +84,8 @@ class TrialEmptied(Event, frozen=True, kw_only=True):
 class TrialCounted(Event, frozen=True, kw_only=True):
     """What left for other than loopback addresses, by counters beside the events.
 
-    ``egress_*`` is what nobody serves, and must be zero: refused traffic never gets there. ``gateway_*`` is what went to
-    the gateway: connections begun, packets, and bytes without headers; its own account must fit in.
+    ``egress_*`` is what nobody serves, and must be zero: refused traffic never gets there. ``gateway_*`` is what went
+    to the gateway: connections begun, packets, and bytes without headers; its own account must fit in.
     """
 
     egress_packets: int

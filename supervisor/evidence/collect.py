@@ -94,6 +94,7 @@ def _collect(
     line = folds.timeline.finish(folds.processes.exited_ns(cast.main))
     seen = {key for key in folds.files.processes if key is not None}
     processes = folds.processes.finish(cast, line.endpoint_ns, seen, _listed(line))
+    flows = folds.flows.finish(cast, line.endpoint_ns)
     contacts, noted = folds.contacts.contacts(cast), folds.noted(cast)
     places = Places(policy, workspace)
     files, file_gaps = _collect_files(
@@ -113,9 +114,9 @@ def _collect(
         timeline=line,
         processes=processes,
         files=files,
-        flows=folds.flows.finish(cast),
+        flows=flows,
         contacts=contacts,
-        coverage=cover((*gaps, *file_gaps), line),
+        coverage=cover((*gaps, *file_gaps), line, served=noted.gateway.started is not None),
         events=count,
         lost=sum(loss.count for loss in losses),
         losses=losses,
@@ -191,6 +192,7 @@ class _Folds:
             departures=tuple(sorted(left, key=lambda event: event.n)),
             counted=next((e for e in self._counted if isinstance(e, TrialCounted)), None),
             cut=self.files.cut_events(cast),
+            gateway=self.flows.account(),
             datagram_sockets=self.contacts.datagram_sockets(cast),
         )
 

@@ -1,7 +1,7 @@
 """What a trial did, written as the smallest policy that would have let it through.
 
-In: a completion argument of a run in which nothing was refused for want of a rule, and the names that it looked up. Out:
-a `Lesson`: a policy, and what to say about each line of it. The rules:
+In: a completion argument of a run in which nothing was refused for want of a rule, and the names that it looked up.
+Out: a `Lesson`, which is a policy and what to say about each line of it. The rules:
 
 * What was done once is allowed as it was done: one host and port, one file. What is different in each run (files that
   come and go) is allowed by its directory, and so is a directory that the trial made itself.

@@ -50,6 +50,8 @@ SYSTEM_MODULES = frozenset({"os", "socket", "subprocess", "ctypes", "time", "ran
 
 SYSTEM_ACCESS = {
     "supervisor.clock": "the trusted clocks",
+    "supervisor.inspected": "names paths in bytes",
+    "supervisor.learning": "asks for the architecture",
     "supervisor.preparing": "fixes who runs, where and under which id: users, groups, environment, randomness",
     "supervisor.concluding": "names paths in bytes and asks for the architecture",
     "supervisor.following": "polls the descriptors that a trial's end is seen by",
@@ -66,6 +68,13 @@ SYSTEM_ACCESS = {
     "supervisor.__main__": "ends the process",
     "supervisor.harness": "takes the caller's environment where none is given",
     "probes.gateway.authority": "hands a certificate to OpenSSL in a file that has no name",
+    "probes.gateway.ground": "makes the sockets that serve a namespace",
+    "probes.gateway.loop": "waits for descriptors and reads the clock of events",
+    "probes.gateway.netlink": "speaks to the kernel's routing",
+    "probes.gateway.porter": "accepts connections and holds them",
+    "probes.gateway.process": "forks the gateway, holds its socket, gives up its privileges",
+    "probes.gateway.relay": "passes bytes between sockets",
+    "probes.gateway.service": "accepts, answers, and asks the host for names",
     "probes.doctor": "reads the environment for the state directory",
     "probes.doctor_box": "tries what a box needs",
     "probes.doctor_host": "looks at limits, disks and neighbours",

@@ -1,4 +1,4 @@
-"""What reading inside TLS needs: which files a trial is shown, which servers are trusted, and what becomes of records."""
+"""What reading inside TLS needs: which files a trial is shown, and which servers are trusted."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-
 from inspection_builder import OUTSIDE
+
 from policies.types import NetworkPolicy
 from supervisor.errors import PolicyError
 from supervisor.inspected import BUNDLE, CERTIFICATE, VARIABLES, prepare_inspection
@@ -48,5 +48,3 @@ def test_what_is_no_certificate_is_refused(tmp_path: Path, content: bytes | None
     with pytest.raises(PolicyError, match=r"ca\.pem") as caught:
         prepare_inspection(NetworkPolicy(inspect=True, trust=("ca.pem",)), run="r", cwd=tmp_path, now=NOW)
     assert caught.value.place == "network.trust[0]"
-
-

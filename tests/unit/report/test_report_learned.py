@@ -105,7 +105,7 @@ def test_credentials_are_left_out() -> None:
 
 def created(path: str, **changes: Any) -> dict[str, Any]:
     """Make a file that the trial made."""
-    return completions.file(path, history=["created"], net="created", after="sha256:1", **changes)
+    return completions.file(path, history=["created"], net="created", **{"after": "sha256:1", **changes})
 
 
 def test_files_are_allowed_as_they_were_written() -> None:
@@ -133,7 +133,12 @@ def test_what_comes_and_goes_is_allowed_by_its_directory() -> None:
 
 def test_a_directory_that_was_made_and_filled_is_allowed_whole() -> None:
     """Build trees, caches."""
-    files = [created("build"), *[created(f"build/{n}") for n in range(2)], created("build/deep"), created("build/deep/x")]
+    files = [
+        created("build"),
+        *[created(f"build/{n}") for n in range(2)],
+        created("build/deep"),
+        created("build/deep/x"),
+    ]
     made = lesson(files=files)
     assert made.policy.files.write == ("build",)
     assert made.remarks["files", "write", "build"] == "5 paths"
@@ -160,7 +165,9 @@ def test_the_trial_to_learn_from_leaves_nothing() -> None:
     assert (policy.network.default, policy.files.write, policy.files.commit) == ("sinkhole", None, "never")
 
 
-NAMES = st.binary(min_size=1, max_size=12).filter(lambda name: b"/" not in name and b"\0" not in name and name not in {b".", b".."})
+NAMES = st.binary(min_size=1, max_size=12).filter(
+    lambda name: b"/" not in name and b"\0" not in name and name not in {b".", b".."}
+)
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map(b"/".join)
 
 
