@@ -15,7 +15,7 @@ from typing import Any
 from policies.amounts import plain_amount
 from policies.durations import format_duration, format_period
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
-from policies.types import Memory, Period, Policy
+from policies.types import Memory, Period, Policy, SharedPlace
 
 _AMOUNTS = frozenset({Shape.COUNT, Shape.CPUS, Shape.SIZE})
 
@@ -58,7 +58,7 @@ def _table(section: Section, value: object) -> dict[str, Any]:
     return {name: plain for name, plain in found.items() if plain is not None}
 
 
-def _plain(key: Key, value: object) -> Any:  # noqa: ANN401, PLR0911  (whatever JSON can hold)
+def _plain(key: Key, value: object) -> Any:  # noqa: ANN401, PLR0911  (whatever JSON can hold; one row a type)
     match value:
         case tuple() if key.shape is Shape.MAPPINGS:
             return dict(text.split("=", 1) for text in sorted(value))
@@ -68,12 +68,14 @@ def _plain(key: Key, value: object) -> Any:  # noqa: ANN401, PLR0911  (whatever 
             return value
         case Period():
             return format_period(value)
+        case SharedPlace():
+            return {"path": value.path, **({} if value.reset is None else {"reset": value.reset})}
         case StrEnum():
             return value.value
         case float() | int():
             return format_duration(value)
         case tuple():
-            return list(value)
+            return [_plain(key, item) for item in value]
         case str() | None:
             return value
         case _:
@@ -93,9 +95,18 @@ def _toml_table(section: Section, table: Mapping[str, Any], *, unset: bool) -> l
 
 def toml_value(value: object) -> str:
     """Write a plain value as TOML has it, on one line."""
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{toml_value(name)} = {toml_value(item)}' for name, item in value.items())}}}"
     if isinstance(value, list):
         return f"[{', '.join(toml_value(item) for item in value)}]"
+    if isinstance(value, dict):
+        return (
+            f"{{ {', '.join(f'{_toml_key(name)} = {toml_value(item)}' for name, item in value.items())} }}"
+            if value
+            else "{}"
+        )
     # JSON strings are TOML basic strings, but for DEL, which TOML wants escaped too.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _toml_key(name: str) -> str:
+    """Write a key bare where TOML lets it be."""
+    return name if name.isascii() and name.replace("_", "").replace("-", "").isalnum() else toml_value(name)

@@ -144,7 +144,8 @@ def _learn(parsed: Parsed, closed: frozenset[int]) -> int:
     warn(warnings(parsed, request))
     outcome, text = learn_policy(replace(request, json=True), default=NetworkDefault(options.network))
     if not options.quiet:
-        tell(_summary(outcome))
+        shown = f"`supervise show {outcome.run}` has all that was seen"
+        tell([f"supervise: learned from a command that exited with {_exit_code(outcome, request)}; {shown}"])
     tell(_unwitnessed(outcome))
     code = 0 if outcome.completion.endpoint.executed else _exit_code(outcome, request)
     _send_done(outcome, request, code)

@@ -16,6 +16,7 @@ from policies.globs import compile_globs
 from policies.types import Commit, FilesMode
 from probes.kernel.decode import decode_slab
 from supervisor import clock
+from supervisor.declared import read_links
 from supervisor.errors import SuperviseError
 from supervisor.events import Event, Origin, StageCommitted, TrialCounted, TrialSealed
 from supervisor.evidence.collect import collect
@@ -34,6 +35,7 @@ from supervisor.trial import Trial
 from supervisor.verdict.argue import argue
 from supervisor.verdict.completion import Completion, LogFigures, json_parts
 from supervisor.verdict.judge import judge
+from supervisor.watching import record_foreign
 
 _NOTHING_STAGED = "none"
 _LEFT_MAX = 1000
@@ -57,6 +59,7 @@ def conclude(trial: Trial, stage: Stage) -> Outcome:
         gateway_bytes=counters.gateway_bytes,
     )
     trial.room.persist(trial.signer.stop)
+    record_foreign(trial, _read(trial))
     facts = _collect(trial, stage)
     facts = _commit(trial, stage, facts)
     completion = _argue(trial, facts)
@@ -80,6 +83,7 @@ def _collect(trial: Trial, stage: Stage) -> Facts:
         workspace=os.fsencode(trial.prepared.workspace),
         observe=stage.observe,
         changed=stage.changed,
+        links=read_links,
     )
 
 

@@ -22,6 +22,7 @@ from supervisor.report.learned import learn, render, watching
 from supervisor.report.safe import safe_command
 from supervisor.request import Outcome, RunRequest
 from supervisor.run import run
+from supervisor.staged import discard_staged
 
 _OWN_NAMES = frozenset({"local", "malformed"})
 
@@ -44,6 +45,7 @@ def learn_policy(request: RunRequest, *, default: NetworkDefault = NetworkDefaul
     if parse_policy(text, place="the learned policy") != lesson.policy:
         message = "the learned policy does not read back as what was learned"
         raise InternalError(message)
+    discard_staged(directory)
     return outcome, text
 
 

@@ -26,6 +26,7 @@ from probes.kernel.abi import Network
 from probes.kernel.consumer import Consumer
 from probes.kernel.decode import decode_slab
 from probes.kernel.witness import KernelWitness, Loss
+from probes.shared import PlaceWatch
 from supervisor import clock
 from supervisor.canary import judge_canary
 from supervisor.errors import LaunchError, SuperviseError
@@ -120,6 +121,7 @@ class Trial:
     init: ProcessKey
     released_ns: int = 0
     released: bool = field(default=False)
+    places: PlaceWatch | None = None
 
     def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind
         """Write an event of the supervisor, and give it: numbered, with the time it is written at."""

@@ -218,6 +218,8 @@ class Connection:
                 self._client.ended = True
                 if self._inspected is not None:
                     self._take_step(self._inspected.ended(client=True))
+                elif self._speech is not None and (rest := self._speech.finish()):
+                    self._pass_on(rest)
                 return
             self._service.received_bytes += count
             self._hear(_view[:count])

@@ -159,6 +159,18 @@ class Speech:
         self._kept += data
         return self._classify()
 
+    def finish(self) -> bytes:
+        """Be told that the client says no more: what it began that could still have become a request is none.
+
+        Raises:
+            Refused: as for `feed`.
+        """
+        if self._inner is not None:
+            return self._inner.finish()
+        if self._open or self._hello is not None or self._requests is not None or not self._kept:
+            return b""
+        return self._let_through("other", bytes(self._kept))
+
     def _classify(self) -> bytes:
         first = bytes(self._kept)
         if not first:

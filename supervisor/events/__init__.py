@@ -7,8 +7,11 @@ from supervisor.events.files import (
     FileDeleted,
     FileEvent,
     FileLinked,
+    FileListed,
+    FileLookedUp,
     FileMapped,
     FileOpened,
+    FileRead,
     FileRenamed,
     FileTruncated,
     FileWritten,
@@ -24,6 +27,7 @@ from supervisor.events.gateway import (
     NameAsked,
 )
 from supervisor.events.inspected import InspectionFailed, RequestAnswered, RequestSent, StreamDigested
+from supervisor.events.places import PlaceChanged, PlaceDeclared, PlaceUnwatched
 from supervisor.events.processes import (
     MembershipLeft,
     ProcessExecFailed,
@@ -81,8 +85,11 @@ __all__ = [
     "FileDeleted",
     "FileEvent",
     "FileLinked",
+    "FileListed",
+    "FileLookedUp",
     "FileMapped",
     "FileOpened",
+    "FileRead",
     "FileRenamed",
     "FileTruncated",
     "FileWritten",
@@ -97,6 +104,9 @@ __all__ = [
     "NameAsked",
     "NoteReceived",
     "Origin",
+    "PlaceChanged",
+    "PlaceDeclared",
+    "PlaceUnwatched",
     "ProcessExecFailed",
     "ProcessExecuted",
     "ProcessExited",

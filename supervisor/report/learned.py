@@ -11,7 +11,7 @@ Out: a `Lesson`, which is a policy and what to say about each line of it. The ru
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from policies.addresses import METADATA, forbidden_class, parse_address
@@ -19,7 +19,7 @@ from policies.canonical import policy_to_mapping, toml_value
 from policies.hosts import normal_name, written
 from policies.keys import SECTIONS
 from policies.network import DEFAULT_PORT
-from policies.types import Commit, NetworkDefault, Policy
+from policies.types import Commit, FilesMode, NetworkDefault, Policy
 from supervisor.report.safe import safe
 from supervisor.verdict.completion import Completion, FileSeen, FlowSeen
 
@@ -27,6 +27,8 @@ _MANY_IN_ONE = 8
 """So many files in one directory are allowed by the directory."""
 _MADE_WITH = 3
 """A directory that the trial made, with so many things in it, is allowed whole."""
+_DNS = "dns"
+_OWN_NAMES = "SUPERVISE_"
 _REACHED_BY_MAPPING = frozenset({"a private address", "an address of this host"})
 
 
@@ -66,9 +68,9 @@ def learn(completion: Completion, base: Policy, *, asked: Iterable[str] = (), dr
     remarks = {("network", "allow", rule): words for rule, words in rules.items()}
     remarks |= {("network", "map", text): words for text, words in maps.items()}
     remarks |= {("files", "write", glob): words for glob, words in globs.items()}
-    names = ", ".join(sorted(map(safe, dropped)))
+    names = ", ".join(sorted(safe(name) for name in dropped if not name.startswith(_OWN_NAMES)))
     if names:
-        left_out.append(f"left out of the environment, and to be named in credentials if it is needed: {names}")
+        left_out.append(f"a variable that looks like a credential, to be named if it is needed: {names}")
     left_out += sorted({f"a credential: {one.name} was {one.action}" for one in completion.effects.credentials})
     return Lesson(
         policy=replace(base, name="learned", network=network, files=replace(base.files, write=write)),
@@ -87,7 +89,7 @@ def watching(base: Policy, *, default: NetworkDefault = NetworkDefault.SINKHOLE)
     return replace(
         base,
         network=replace(base.network, default=default),
-        files=replace(base.files, write=None, commit=Commit.NEVER),
+        files=replace(base.files, mode=FilesMode.STAGED, write=None, commit=Commit.NEVER),
     )
 
 
@@ -99,7 +101,7 @@ def _hosts(flows: Iterable[FlowSeen], asked: Iterable[str]) -> tuple[dict[str, s
     reached: set[str] = set()
     connections: Counter[str] = Counter()
     sent: Counter[str] = Counter()
-    for flow in flows:
+    for flow in (one for one in flows if one.protocol != _DNS):  # names that were asked for come by themselves
         host = flow.host or flow.ip
         name = normal_name(host) if host and parse_address(host) is None else None
         address = parse_address(flow.ip) if flow.ip else None
@@ -115,9 +117,8 @@ def _hosts(flows: Iterable[FlowSeen], asked: Iterable[str]) -> tuple[dict[str, s
         if words is not None:
             maps[f"{rule}={rule}"] = words
         reached.add(name or "")
-        connections[rule] += max(1, len(flow.events) if flow.decision == "blocked" else 1)
-        sent[rule] += flow.bytes_out
-        rules[rule] = ""
+        connections[rule] += max(1, flow.connections)
+        sent[rule] += flow.bytes_out + flow.kept_bytes
     for rule, count in connections.items():
         rules[rule] = f"{count} connection{'' if count == 1 else 's'}, {sent[rule]:,} bytes sent"
     for text in asked:
@@ -136,9 +137,9 @@ def _shown(flow: FlowSeen) -> str:
 
 @dataclass(slots=True)
 class _Written:
-    """One path that was written: as a glob that means it, and whether it was there only for a while."""
+    """One path that was written: whether it was there only for a while, and whether the trial made it."""
 
-    glob: str
+    path: bytes
     passing: bool
     made: bool
 
@@ -146,50 +147,49 @@ class _Written:
 def _globs(files: Iterable[FileSeen]) -> dict[str, str]:
     """Give globs that cover every path that was written, and how many each covers."""
     found = [
-        _Written(glob=glob, passing=_is_passing(one), made="created" in one.history)
+        _Written(path=path, passing=_is_passing(one), made="created" in one.history)
         for one in files
-        if one.history and not one.private and one.reachable and (glob := _glob_of(one)) is not None
+        if one.history and not one.private and one.reachable and (path := _path_bytes(one)) not in {b"", b"."}
     ]
-    covered: Counter[str] = Counter()
-    left: list[_Written] = []
     whole = _made_whole(found)
+    covered: Counter[str] = Counter()
+    left: dict[bytes, _Written] = {}
     for one in found:
-        above = next((above for above in whole if one.glob == above or one.glob.startswith(f"{above}/")), None)
-        if above is not None:
-            covered[above] += 1
+        above = next((above for above in whole if one.path == above or one.path.startswith(above + b"/")), None)
+        if above is None:
+            left[one.path] = one
         else:
-            left.append(one)
+            covered[_glob_of_all(above)] += 1
     # Making the parents of what may be written is allowed anyway.
-    leaves = [one for one in left if not any(other.glob.startswith(f"{one.glob}/") for other in left if other != one)]
-    leaves = [one for one in leaves if not any(above.startswith(f"{one.glob}/") for above in whole)]
-    in_one = Counter(_parent(one.glob) for one in leaves)
-    passing = {_parent(one.glob) for one in leaves if one.passing}
+    parents = {above for path in (*left, *whole) for above in _above(path)}
+    leaves = [one for path, one in left.items() if path not in parents]
+    in_one = Counter(_parent(one.path) for one in leaves)
+    passing = {_parent(one.path) for one in leaves if one.passing}
     for one in leaves:
-        parent = _parent(one.glob)
-        if parent in passing or in_one[parent] >= _MANY_IN_ONE:
-            covered[f"{parent}*"] += 1
-        else:
-            covered[one.glob] += 1
-    return {
-        glob: f"{count} path{'' if count == 1 else 's'}" + (", some only for a while" if glob.endswith("*") else "")
-        for glob, count in sorted(covered.items())
-    }
+        parent = _parent(one.path)
+        by_directory = parent in passing or in_one[parent] >= _MANY_IN_ONE
+        covered[f"{_glob(parent)}*" if by_directory else _glob(one.path)] += 1
+    return {glob: f"{count} path{'' if count == 1 else 's'}" for glob, count in sorted(covered.items())}
 
 
-def _made_whole(found: Iterable[_Written]) -> tuple[str, ...]:
+def _made_whole(found: Iterable[_Written]) -> tuple[bytes, ...]:
     """Give the outermost directories that the trial made and filled."""
-    below: Counter[str] = Counter()
-    for one in found:
-        parts = one.glob.split("/")
-        below.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
-    made = sorted(one.glob for one in found if one.made and below[one.glob] >= _MADE_WITH)
-    return tuple(glob for glob in made if not any(glob.startswith(f"{above}/") for above in made))
+    below = Counter(above for one in found for above in _above(one.path))
+    made = sorted(one.path for one in found if one.made and below[one.path] >= _MADE_WITH)
+    return tuple(path for path in made if not any(path.startswith(above + b"/") for above in made))
 
 
-def _parent(glob: str) -> str:
-    """Give the directory of a glob with its slash; nothing for the top of the workspace."""
-    above, slash, _ = glob.rpartition("/")
-    return f"{above}{slash}"
+def _above(path: bytes) -> Iterator[bytes]:
+    """Give every directory above a path, but for the top of the workspace and the root."""
+    place = path.rfind(b"/")
+    while place > 0:
+        yield path[:place]
+        place = path.rfind(b"/", 0, place)
+
+
+def _parent(path: bytes) -> bytes:
+    """Give the directory of a path with its slash; nothing for the top of the workspace."""
+    return path[: path.rfind(b"/") + 1]
 
 
 def _is_passing(one: FileSeen) -> bool:
@@ -197,13 +197,16 @@ def _is_passing(one: FileSeen) -> bool:
     return one.before is None and one.after is None and "created" in one.history
 
 
-def _glob_of(one: FileSeen) -> str | None:
-    """Give a glob for a path; what a glob or TOML cannot spell becomes ``?``. None for the workspace itself."""
-    path = _path_bytes(one)
-    if path in {b"", b"."}:
-        return None
+def _glob(path: bytes) -> str:
+    """Write a path as a glob; what a glob or TOML cannot spell becomes ``?``, which is one byte."""
     text = path.replace(b"*", b"?").decode("utf-8", "surrogateescape")
     return "".join(letter if letter.isprintable() else "?" * _size_bytes(letter) for letter in text)
+
+
+def _glob_of_all(path: bytes) -> str:
+    """Write a directory as a glob that covers all of it, which one with wildcards does not by itself."""
+    glob = _glob(path)
+    return f"{glob}/**" if "?" in glob else glob
 
 
 def _size_bytes(letter: str) -> int:
