@@ -99,7 +99,7 @@ def wait_for(port: int) -> None:
 def client(way: Way, measure: str, count: int, size: int) -> list[str]:
     """Give the command of the client."""
     words = (measure, way.host, str(way.port), way.before_path, str(count), str(size))
-    return [*way.prefix, sys.executable, str(PEER), *words]
+    return [*way.prefix, sys.executable, PEER.name, *words]  # a copy in the workspace, which every box shows
 
 
 def measure_once(way: Way, measure: str, count: int, size: int, folder: Path) -> int:
@@ -228,6 +228,7 @@ def main() -> int:
             folder = stack.enter_context(measuring.scratch())
             work = folder / "work"
             work.mkdir()
+            shutil.copy(PEER, work)
             port = stack.enter_context(server())
             proxy = stack.enter_context(tinyproxy(options.tinyproxy, folder)) if options.tinyproxy else None
             ways = find_ways(port, proxy[0] if proxy else None)

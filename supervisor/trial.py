@@ -31,6 +31,7 @@ from supervisor import clock
 from supervisor.canary import judge_canary
 from supervisor.errors import LaunchError, SuperviseError
 from supervisor.events import (
+    ConnectionBlocked,
     Event,
     EventsLost,
     GatewayDied,
@@ -66,6 +67,8 @@ _EMPTY_S = 5.0
 _NOTES_AT_ONCE = 64
 _KEPT_BYTES = 2 << 20
 _HEARD = 1024
+CANARY_RULE = "canary"
+"""What the gateway says of a connection to where the box tests itself."""
 
 
 class Tape:
@@ -96,8 +99,9 @@ class Tape:
         yield from tuple(self._heard)
 
     def hear(self, event: Event) -> None:
-        """Keep one of the latest events of the gateway."""
-        self._heard.append(event)
+        """Keep what the gateway tells of the canaries: the ends of thousands of connections would push it out."""
+        if isinstance(event, ConnectionBlocked) and event.rule == CANARY_RULE:
+            self._heard.append(event)
 
 
 @dataclass(slots=True, kw_only=True)
