@@ -13,7 +13,7 @@ After CONNECT was granted, what is said inside is judged again, as if it came to
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 
 from policies.addresses import Address, parse_address, plain_address
@@ -79,7 +79,7 @@ def find_place(
         synthetic: the address only stands for a name, so that its own class says nothing.
     """
     leads_to = _NOWHERE if synthetic else address
-    by_name = [(name, rules.decide(name, leads_to, port)) for name in answered]
+    by_name = [(name, _plainly(rules.decide(name, leads_to, port))) for name in answered]
     allowed = [(name, decision) for name, decision in by_name if decision.action is Action.ALLOWED]
     alone = rules.decide(None, leads_to, port)
     by_address = alone.action is Action.ALLOWED
@@ -95,6 +95,11 @@ def find_place(
         decided=decided,
         host=host,
     )
+
+
+def _plainly(decision: Decision) -> Decision:
+    """Leave the address that stands for nothing out of what is told."""
+    return replace(decision, reason=decision.reason.replace(f" at {_NOWHERE}", ""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
