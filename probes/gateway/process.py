@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from policies.types import NetworkDefault, NetworkPolicy
-from probes.gateway.wire import MESSAGE_BYTES, Told, read_told
+from probes.gateway.wire import BATCH, MESSAGE_BYTES, Told, read_batch, read_told
 from supervisor.errors import LaunchError, SuperviseError
 from supervisor.launch import libc
 
@@ -178,7 +178,8 @@ class Gateway:
                 elif message.startswith(b"{"):
                     problem = _problem(message)
                 elif self._take is not None:
-                    self._take(read_told(message))
+                    for told in read_batch(message) if message.startswith(BATCH) else (read_told(message),):
+                        self._take(told)
             else:
                 self._dead(problem)
         except Exception as err:  # noqa: BLE001 - it must be said, whatever it is
