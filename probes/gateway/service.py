@@ -28,7 +28,7 @@ from probes.gateway.answers import Answers
 from probes.gateway.ground import IP_PKTINFO, Ground
 from probes.gateway.loop import READ, Loop, boottime_ns
 from probes.gateway.porter import Porter
-from probes.gateway.questions import Judged, Question, judge_found, judge_question, read_question, write_answer
+from probes.gateway.questions import Judged, Question, judge_found, judge_question, name_in, read_question, write_answer
 from probes.gateway.relay import Connection
 from probes.gateway.wire import TCP, UDP, pack_batch, pack_told
 from supervisor.events import Event, GatewayStopped, NameAsked, Origin
@@ -44,7 +44,7 @@ _LOOKERS = 8
 _WAITING_LOOKUPS = 256
 _DNS_PORT = 53
 _MAX_DATAGRAM = 65535
-_MALFORMED_KEPT = 512
+_MALFORMED_KEPT = 4096
 _DNS_IDLE_S = 30.0
 _TELL_AT_ONCE = 64
 _TELL_BYTES = 1 << 15
@@ -271,7 +271,7 @@ class Service:
     ) -> None:
         answers = (judged.pointer,) if judged.pointer is not None else tuple(map(str, judged.addresses))
         event = NameAsked(
-            n=-1, time_ns=boottime_ns(), name=question.name if question else "",
+            n=-1, time_ns=boottime_ns(), name=question.name if question else name_in(data),
             record=question.record if question else "", decision=judged.decision, rule=judged.rule,
             reason=judged.reason, would_allow=judged.would_allow, answers=answers,
             transport="udp" if datagram else "tcp", source=written(*source), data=data,
