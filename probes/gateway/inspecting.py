@@ -7,6 +7,7 @@ process is forked, but the list of the host's authorities, which is read when th
 
 from __future__ import annotations
 
+import codecs
 import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -37,6 +38,13 @@ class Inspecting:
     trusted: tuple[str, ...] = ()
     decoys: Spotter | None = None
     _contexts: dict[tuple[str, ...], ssl.SSLContext] = field(default_factory=dict)
+
+    def load(self) -> None:
+        """Read and import what will be needed, as long as we may: lists of authorities, how names are encoded."""
+        codecs.lookup("idna")
+        for protocols in ((), ("http/1.1",)):
+            self.upstream(protocols)
+        self.authority.context("load.invalid", None)
 
     def upstream(self, protocols: tuple[str, ...]) -> ssl.SSLContext:
         """Give the context in which a server is verified, by the protocols that it is offered."""

@@ -303,6 +303,8 @@ def _decide(
 
     rules = NetworkRules.from_texts(policy.default, allow=policy.allow, deny=policy.deny, maps=policy.map)
     questions.load()
+    if inspecting is not None:
+        inspecting.load()
     _become_nobody(supervisor)
     service = Service(laid, rules, control, ask_host, inspecting)
     service.take_over(porter)

@@ -42,6 +42,7 @@ from supervisor.evidence.reconcile import (
     overflow_gap,
     without_symlinks,
 )
+from supervisor.evidence.requests import RequestFold
 from supervisor.evidence.timeline import TimelineFold
 from supervisor.evidence.tree import Tree
 
@@ -101,6 +102,7 @@ def _collect(
     seen = {key for key in folds.files.processes if key is not None}
     processes = folds.processes.finish(cast, line.endpoint_ns, seen, _listed(line))
     flows = folds.flows.finish(cast, line.endpoint_ns)
+    requests, unread = folds.requests.finish()
     contacts, noted = folds.contacts.contacts(cast), folds.noted(cast)
     lives = _Lives(processes, line)
     met = folds.looks.finish(cast, links, lives.last_exit_ns)
@@ -123,6 +125,8 @@ def _collect(
         processes=processes,
         files=files,
         flows=flows,
+        requests=requests,
+        unread=unread,
         contacts=contacts,
         coverage=cover(
             (*gaps, *file_gaps, *met.gaps, *foreign_gaps(met, places)),
@@ -176,6 +180,7 @@ class _Folds:
         self.looks = LookFold(policy)
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
         self.flows, self.contacts, self.limits, self.reads = FlowFold(), ContactFold(), LimitFold(), ReadFold()
+        self.requests = RequestFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
         self._reached: list[Event] = []
@@ -189,7 +194,7 @@ class _Folds:
             ProcessReached: self._reached.append,
             TrialCounted: self._counted.append,
         }
-        looked = (self.looks, self.reads)
+        looked = (self.looks, self.reads, self.requests)
         for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *looked):
             for kind, handle in fold.handlers().items():
                 handlers[kind] = _both(handlers[kind], handle) if kind in handlers else handle
