@@ -188,7 +188,11 @@ class Trial:
         self.consumer.flush()
         canary = self.prepared.canary
         tested = judge_canary(
-            self.tape.latest(), actor, canary, marker_on_host=os.path.lexists(os.fsdecode(canary.marker))
+            self.tape.latest(),
+            actor,
+            canary,
+            marker_on_host=os.path.lexists(os.fsdecode(canary.marker)),
+            served=self.gateway.died is None,
         )
         self.record(TrialTested, process=actor, canary=which, findings=tested.findings, witnessed=tested.witnessed)
         return tested.findings
