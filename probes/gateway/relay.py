@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from policies.addresses import Address, plain_address
 from policies.hosts import written
 from policies.network import Action
-from probes.gateway.loop import GONE, READ, WRITE, Later, boottime_ns
+from probes.gateway.loop import GONE, READ, WRITE, Later, Ready, boottime_ns
 from probes.gateway.porter import CANARY, RESET, refused_canary
 from probes.gateway.speech import Place, Refused, Speech, find_place, what_it_names
 from supervisor.events import ConnectionAllowed, ConnectionBlocked, ConnectionClosed, ConnectionSinkholed
@@ -47,7 +47,7 @@ _AGAIN = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
 class Side:
     """One end of a connection: its socket, what waits to be sent to it, and which ways are shut."""
 
-    __slots__ = ("ended", "interest", "shut", "sock", "waiting")
+    __slots__ = ("ended", "interest", "parked", "shut", "sock", "waiting")
 
     def __init__(self, sock: socket.socket) -> None:
         """Own the socket."""
@@ -56,6 +56,7 @@ class Side:
         self.ended = False  # it will send no more
         self.shut = False  # it was told that nothing more comes
         self.interest = 0
+        self.parked: Ready | None = None  # it is not watched until there is room for what it holds
 
     def send(self, data: bytes | bytearray | memoryview) -> None:
         """Send what can be sent now, keep the rest."""
@@ -195,7 +196,7 @@ class Connection:
                 self._read_client()
             if self._account in ("blocked", "done"):
                 return
-            if events & GONE and not events & READ:
+            if events & GONE and not events & READ and self._gone(self._client, self._client_ready):
                 self._fail(None, "reset by the client")
                 return
         except Refused as err:
@@ -418,7 +419,7 @@ class Connection:
                 self._read_server(server)
             if self._account in ("blocked", "done"):
                 return
-            if events & GONE and not events & READ:
+            if events & GONE and not events & READ and self._gone(server, self._server_ready):
                 self._fail(None, "reset by the server")
                 return
         except Refused as err:
@@ -495,12 +496,24 @@ class Connection:
         read = READ if not side.ended and len(other.waiting) < HELD else 0
         return read | (WRITE if side.waiting else 0)
 
-    def _watch(self, side: Side, interest: int, ready: object) -> None:
+    def _gone(self, side: Side, ready: Ready) -> bool:
+        """Tell whether a side was reset; one that has ended both ways may still hold bytes that we do not read yet."""
+        if side.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            return True
+        self._service.loop.forget(side.sock.fileno())  # it would be told all the time
+        side.parked = ready
+        return False
+
+    def _watch(self, side: Side, interest: int, ready: Ready) -> None:
         side.interest = interest
-        self._service.loop.watch(side.sock.fileno(), interest, ready)  # type: ignore[arg-type]
+        self._service.loop.watch(side.sock.fileno(), interest, ready)
 
     def _rewatch(self, side: Side, interest: int) -> None:
-        if interest != side.interest:
+        if side.parked is not None:
+            if interest & READ:
+                ready, side.parked = side.parked, None
+                self._watch(side, interest, ready)
+        elif interest != side.interest:
             side.interest = interest
             self._service.loop.change(side.sock.fileno(), interest)
 

@@ -43,6 +43,8 @@ from supervisor.evidence.reconcile import (
     without_symlinks,
 )
 from supervisor.evidence.requests import RequestFold
+from supervisor.evidence.schedules import ScheduleFold
+from supervisor.evidence.services import ServiceFold
 from supervisor.evidence.timeline import TimelineFold
 from supervisor.evidence.tree import Tree
 
@@ -141,6 +143,8 @@ def _collect(
         executed=cast.executed,
         exec_error=folds.processes.exec_error(cast),
         limits=folds.limits.finish(processes, line),
+        schedules=folds.schedules.finish(files),
+        services=folds.services.finish(),
         reads=folds.reads.finish(cast),
         touches=met.touches,
         denied=met.denied,
@@ -181,6 +185,7 @@ class _Folds:
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
         self.flows, self.contacts, self.limits, self.reads = FlowFold(), ContactFold(), LimitFold(), ReadFold()
         self.requests = RequestFold()
+        self.schedules, self.services = ScheduleFold(), ServiceFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
         self._reached: list[Event] = []
@@ -194,8 +199,8 @@ class _Folds:
             ProcessReached: self._reached.append,
             TrialCounted: self._counted.append,
         }
-        looked = (self.looks, self.reads, self.requests)
-        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *looked):
+        more = (self.looks, self.reads, self.requests, self.schedules, self.services)
+        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *more):
             for kind, handle in fold.handlers().items():
                 handlers[kind] = _both(handlers[kind], handle) if kind in handlers else handle
         count = 0

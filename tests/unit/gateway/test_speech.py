@@ -36,10 +36,13 @@ def speech(*allow: str, port: int = 80, names: tuple[str, ...] = ("api.test",), 
 
 def refusal(one: Speech, *said: bytes) -> Refused:
     """Say it all, and give why it was refused."""
-    with pytest.raises(Refused) as caught:
+    try:
         for data in said:
             one.feed(data)
-    return caught.value
+    except Refused as why:
+        return why
+    message = "it passed"
+    raise AssertionError(message)
 
 
 def test_a_request_for_the_allowed_name_passes_as_it_is() -> None:
@@ -149,7 +152,7 @@ def test_inside_a_tunnel_the_name_must_be_the_one_it_was_made_for() -> None:
         if good:
             assert one.from_server(b"HTTP/1.1 200 OK\r\n\r\n") == hello(name)
         else:
-            with pytest.raises(Refused, match="other.test"):
+            with pytest.raises(Refused, match=r"other\.test"):
                 one.from_server(b"HTTP/1.1 200 OK\r\n\r\n")
 
 
