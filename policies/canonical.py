@@ -58,10 +58,12 @@ def _table(section: Section, value: object) -> dict[str, Any]:
     return {name: plain for name, plain in found.items() if plain is not None}
 
 
-def _plain(key: Key, value: object) -> Any:  # noqa: ANN401  (whatever JSON can hold)
+def _plain(key: Key, value: object) -> Any:  # noqa: ANN401, PLR0911  (whatever JSON can hold; one line a shape)
     match value:
         case Memory() | float() | int() | None if key.shape in _AMOUNTS:
             return plain_amount(value)
+        case bool():
+            return value
         case Period():
             return format_period(value)
         case StrEnum():

@@ -51,7 +51,7 @@ def _key(key: Key, defaults: dict[str, Any]) -> dict[str, Any]:
     return {**_shape(key), "description": key.about, **default}
 
 
-def _shape(key: Key) -> dict[str, Any]:
+def _shape(key: Key) -> dict[str, Any]:  # noqa: PLR0911  (one line a shape)
     pattern = f"^({key.pattern})$" if key.pattern else _NO_PARENT if key.is_path else None
     text = {"type": "string", "minLength": 1, **({"pattern": pattern} if pattern else {})}
     match key.shape:
@@ -65,6 +65,8 @@ def _shape(key: Key) -> dict[str, Any]:
             return {"type": "string", "pattern": f"^({PERIOD_PATTERN})$"}
         case Shape.CHOICE:
             return {"enum": [choice.value for choice in key.choices]}
+        case Shape.FLAG:
+            return {"type": "boolean"}
         case Shape.COUNT | Shape.CPUS | Shape.SIZE:
             return _AMOUNTS[key.shape]
         case _:

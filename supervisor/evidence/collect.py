@@ -21,6 +21,7 @@ from supervisor.events import (
 )
 from supervisor.evidence.contacts import ContactFold
 from supervisor.evidence.coverage import Noted, cover, find_gaps
+from supervisor.evidence.credentials import CredentialFold
 from supervisor.evidence.facts import Facts, FileHistory, Gap, Loss, Observed, Outcome, Process, Timeline
 from supervisor.evidence.files import FileFold
 from supervisor.evidence.flows import FlowFold
@@ -115,7 +116,7 @@ def _collect(
         files=files,
         flows=folds.flows.finish(cast),
         contacts=contacts,
-        coverage=cover((*gaps, *file_gaps), line),
+        coverage=cover((*gaps, *file_gaps), line, credentials=folds.credentials.witnessed),
         events=count,
         lost=sum(loss.count for loss in losses),
         losses=losses,
@@ -124,6 +125,7 @@ def _collect(
         executed=cast.executed,
         exec_error=folds.processes.exec_error(cast),
         limits=folds.limits.finish(processes, line),
+        credentials=folds.credentials.finish(cast, processes),
     )
 
 
@@ -142,12 +144,21 @@ def _look_at_outcome(places: Places, policy: Policy, observe: Observe) -> Outcom
     return Outcome(path=place.shown, observed=observed)
 
 
+def _both(one: Callable[[Event], object], other: Callable[[Event], object]) -> Callable[[Event], None]:
+    def handle(event: Event) -> None:
+        one(event)
+        other(event)
+
+    return handle
+
+
 class _Folds:
     """All folds, fed from one loop."""
 
     def __init__(self) -> None:
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
         self.flows, self.contacts, self.limits = FlowFold(), ContactFold(), LimitFold()
+        self.credentials = CredentialFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
         self._reached: list[Event] = []
@@ -163,6 +174,8 @@ class _Folds:
         }
         for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits):
             handlers.update(fold.handlers())
+        for kind, handler in self.credentials.handlers().items():  # what it looks at is another fold's too
+            handlers[kind] = _both(handlers[kind], handler) if kind in handlers else handler
         count = 0
         find = handlers.get
         for event in events:

@@ -31,7 +31,6 @@ _WITNESSED = (
     (Route.IPC, "kernel", None),
 )
 _UNWITNESSED = (
-    (Route.CREDENTIAL, "secret paths and names are kept out of the box; the use of a credential is not witnessed"),
     (Route.SCHEDULE, "no scheduler of the host is reachable from the box; its files are seen as files"),
     (Route.CONTAINER, "no container service of the host is reachable from the box"),
     ("gpu-memory", "what stays in the memory of a device is not witnessed; the box holds no such device"),
@@ -191,13 +190,26 @@ def _events(line: Timeline, kind: str) -> tuple[int, ...]:
     return (line.events[kind],) if kind in line.events else ()
 
 
-def cover(gaps: Iterable[Gap], line: Timeline) -> tuple[Coverage, ...]:
-    """List every route with its witness and its gaps, then the ones that nobody witnessed."""
+_CREDENTIALS_WITNESSED = "what was passed can be used outside by whoever got hold of it; that is not witnessed"
+_CREDENTIALS_UNWITNESSED = "secret paths and names are kept out of the box; the use of a credential is not witnessed"
+
+
+def cover(gaps: Iterable[Gap], line: Timeline, *, credentials: bool = False) -> tuple[Coverage, ...]:
+    """List every route with its witness and its gaps, then the ones that nobody witnessed.
+
+    Args:
+        gaps: of all routes.
+        line: of the trial; one that was never released was not witnessed.
+        credentials: the log says what a credential is, so that attempts on one were recorded.
+    """
     found = tuple(gaps)
     witnessed = []
-    for route, name, note in _WITNESSED:
+    of_credentials = (Route.CREDENTIAL, "kernel", _CREDENTIALS_WITNESSED)
+    if not credentials:
+        of_credentials = (Route.CREDENTIAL, "", _CREDENTIALS_UNWITNESSED)
+    for route, name, note in (*_WITNESSED, of_credentials):
         own = tuple(gap for gap in found if gap.route == route)
-        witnesses = (name,) if line.released_ns is not None else ()
+        witnesses = (name,) if line.released_ns is not None and name else ()
         witnessed.append(
             Coverage(route=route.value, witnesses=witnesses, complete=bool(witnesses) and not own, gaps=own, note=note)
         )
