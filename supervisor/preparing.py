@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from policies.credentials import filter_environ, masked_paths
+from policies.credentials import filter_environ, masked_globs, masked_paths
 from policies.types import FilesMode
 from supervisor import clock
 from supervisor.canary import Canary
@@ -123,6 +123,7 @@ def prepare(request: RunRequest) -> Prepared:
         foreground=terminal is not None and terminal.eager,
         rows=rows,
         columns=columns,
+        hidden=_hidden(request, environ, workspace),
         cache=cache,
     )
     return Prepared(
@@ -195,6 +196,11 @@ def _view(
         uid=user.uid,
         gid=user.gid,
     )
+
+
+def _hidden(request: RunRequest, environ: Mapping[str, str], workspace: Path) -> tuple[bytes, ...]:
+    globs = masked_globs(environ.get("HOME"), workspace=str(workspace), mask=request.policy.credentials.mask)
+    return tuple(os.fsencode(glob) for glob in globs)
 
 
 def _memory(limits: tuple[Limit, ...]) -> int | None:
