@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from policies.credentials import filter_environ, masked_globs, masked_paths
+from policies.credentials import masked_paths
 from policies.types import FilesMode
 from supervisor import clock
 from supervisor.canary import Canary
+from supervisor.credentials import Credentials, prepare_credentials
 from supervisor.errors import UsageError
 from supervisor.launch import trial_notes
 from supervisor.launch.boxspec import BoxSpec
@@ -68,6 +69,7 @@ class Prepared:
     room_wait_s: float
     claim_digest: str
     key: SigningKey
+    credentials: Credentials
 
 
 def prepare(request: RunRequest) -> Prepared:
@@ -83,24 +85,32 @@ def prepare(request: RunRequest) -> Prepared:
     named = _workspace(request)
     workspace = named.resolve()
     user = find_user(request.user, request.environ)
-    environ, dropped = filter_environ(_environ_of(user, request.environ), request.policy)
-    environ[trial_notes.VARIABLE] = trial_notes.PATH
+    run_id = make_run_id(clock.now_s(), os.urandom(_TOKEN_BYTES))
+    credentials = prepare_credentials(
+        _environ_of(user, request.environ),
+        request.policy,
+        run=run_id,
+        state=home.path,
+        workspace=workspace,
+        user_home=user.home,
+    )
+    environ = {**credentials.environ, trial_notes.VARIABLE: trial_notes.PATH}
     key, key_file = _signing_key(request, home)
     limits = plan_limits(request.policy.limits, find_root())
-    run = home.create(make_run_id(clock.now_s(), os.urandom(_TOKEN_BYTES)), owner=Owner.current())
+    run = home.create(run_id, owner=Owner.current())
     started = Started(
         run=run.id,
         at=clock.now_rfc3339(),
         workspace=os.fsencode(workspace),
         user=(user.uid, user.gid),
-        dropped=dropped,
+        dropped=credentials.dropped,
         kept=tuple(environ),
         limits={limit.resource.value: limit.describe() for limit in limits},
         host=_host(),
         versions=_versions(),
         key=key.public,
     )
-    described = describe_run(request, started)
+    described = describe_run(request, started, hide=credentials.redactor)
     manifest = run.write_manifest(described)
     canary = Canary(log=os.fsencode(run.log / "canary"), marker=b"/.supervise-canary-" + run.id.encode())
     stdio = _stdio(request.closed, to_stderr=request.json)
@@ -112,7 +122,7 @@ def prepare(request: RunRequest) -> Prepared:
         argv=request.argv,
         environ=tuple((os.fsencode(name), os.fsencode(value)) for name, value in environ.items()),
         cwd=os.fsencode(_cwd(request, workspace)),
-        view=replace(_view(request, home, run, named, user, environ, key_file), memory_bytes=_memory(limits)),
+        view=replace(_view(request, home, run, named, user, credentials, key_file), memory_bytes=_memory(limits)),
         log_canary=canary.log,
         marker_canary=canary.marker,
         uid=user.uid,
@@ -123,7 +133,7 @@ def prepare(request: RunRequest) -> Prepared:
         foreground=terminal is not None and terminal.eager,
         rows=rows,
         columns=columns,
-        hidden=_hidden(request, environ, workspace),
+        hidden=tuple(map(os.fsencode, credentials.globs())),
         cache=cache,
     )
     return Prepared(
@@ -140,6 +150,7 @@ def prepare(request: RunRequest) -> Prepared:
         room_wait_s=room_wait_s,
         claim_digest=claim_digest(described["claim"]),
         key=key,
+        credentials=credentials,
     )
 
 
@@ -175,14 +186,15 @@ def _view(
     run: RunDir,
     workspace: Path,
     user: User,
-    environ: Mapping[str, str],
+    credentials: Credentials,
     key_file: Path | None,
 ) -> ViewSpec:
     masks = masked_paths(
-        environ.get("HOME"),
+        credentials.home,
         _existing,
-        workspace=str(workspace.resolve()),
-        mask=request.policy.credentials.mask,
+        workspace=credentials.workspace,
+        mask=credentials.mask,
+        others=credentials.others,
     )
     masks = (*masks, *([str(key_file)] if key_file else []))
     return ViewSpec(
@@ -195,12 +207,8 @@ def _view(
         masks=tuple(os.fsencode(path) for path in masks),
         uid=user.uid,
         gid=user.gid,
+        planted=credentials.planted,
     )
-
-
-def _hidden(request: RunRequest, environ: Mapping[str, str], workspace: Path) -> tuple[bytes, ...]:
-    globs = masked_globs(environ.get("HOME"), workspace=str(workspace), mask=request.policy.credentials.mask)
-    return tuple(os.fsencode(glob) for glob in globs)
 
 
 def _memory(limits: tuple[Limit, ...]) -> int | None:
@@ -208,6 +216,8 @@ def _memory(limits: tuple[Limit, ...]) -> int | None:
 
 
 def _existing(pattern: str) -> list[str]:
+    if not glob.has_magic(pattern):
+        return [pattern] if os.path.lexists(pattern) else []
     return glob.glob(pattern, recursive=True, include_hidden=True)  # noqa: PTH207 - Path.glob takes no absolute one
 
 

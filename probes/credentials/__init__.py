@@ -1,1 +1,1 @@
-"""Credentials: the machine's key for fingerprints, decoys and where they are met again, and the search of touched files."""
+"""Credentials: the machine's key for fingerprints, decoys and where they are met again, the search of files."""

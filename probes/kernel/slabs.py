@@ -6,7 +6,6 @@ Only the text of a record is looked at (paths, arguments): its numbers may be eq
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from typing import Protocol
 
 from probes.kernel.abi import RECORD
@@ -20,7 +19,8 @@ WHERE = "kernel"
 class Redacts(Protocol):
     """What knows the values: `policies.redaction.Redactor`."""
 
-    may_hold: Callable[[bytes], bool]
+    def may_hold(self, data: bytes) -> bool:
+        """Tell cheaply whether there may be something to take out."""
 
     def redact(self, data: bytes, *, where: str) -> bytes:
         """Give the data without them, in the same length."""

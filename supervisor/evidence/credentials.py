@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from supervisor.events import (
@@ -31,14 +32,17 @@ from supervisor.events import (
     FileDeleted,
     FileEvent,
     FileLinked,
+    FileListed,
+    FileLookedUp,
     FileOpened,
+    FileRead,
     FileRenamed,
     FileWritten,
     ProcessKey,
     SyscallRefused,
 )
 from supervisor.evidence.bounded import Numbers
-from supervisor.evidence.facts import CredentialUse, Process
+from supervisor.evidence.facts import CredentialUse, Facts, Process
 from supervisor.evidence.guard import CANARY, FILE, Guard, Guarded
 from supervisor.evidence.naming import show
 from supervisor.evidence.processes import Cast
@@ -58,6 +62,20 @@ _PRIVILEGE = frozenset(
     }
 )  # fmt: skip
 _PROC = re.compile(rb"/proc/(\d+)(?:/task/\d+)?/(environ|mem)")
+
+
+def with_credentials(facts: Facts, events: Iterable[Event]) -> Facts:
+    """Add what was recorded after the facts were collected: what was found in files and in what was sent."""
+    fold = CredentialFold()
+    handlers = fold.handlers()
+    for event in events:
+        if (handle := handlers.get(type(event))) is not None:
+            handle(event)
+    return replace(facts, credentials=_in_order((*facts.credentials, *fold.recorded())))
+
+
+def _in_order(uses: Iterable[CredentialUse]) -> tuple[CredentialUse, ...]:
+    return tuple(sorted(uses, key=lambda use: (use.events, use.name)))
 
 
 class _Use(NamedTuple):
@@ -168,25 +186,31 @@ class CredentialFold:
                 sort = "env" if what == b"environ" else "privilege"
                 use = _Use(sort, f"/proc/{pid}/{what.decode()}", DENIED if refused else READ, process)
                 self._uses.setdefault(use, numbers)
-        return tuple(sorted(self._finished(cast), key=lambda use: (use.events, use.name)))
+        return _in_order(self._finished(cast))
+
+    def recorded(self) -> tuple[CredentialUse, ...]:
+        """Build the uses that the supervisor recorded: they need nobody's word for who is who."""
+        return tuple(_finished(use, numbers.values()) for use, numbers in self._uses.items())
 
     def _finished(self, cast: Cast) -> Iterator[CredentialUse]:
         for use, numbers in self._uses.items():
-            if use.process in cast.outsiders:
-                continue
-            kept = numbers.since(cast.released_ns if use.process == cast.main else None)
-            if kept.values():
-                yield CredentialUse(
-                    what=use.what,
-                    name=use.name,
-                    action=use.action,
-                    process=use.process,
-                    events=kept.values(),
-                    violates=use.violates,
-                    fingerprint=use.fingerprint,
-                    where=use.where,
-                    run=use.run,
-                )
+            kept = numbers.since(cast.released_ns if use.process == cast.main else None).values()
+            if kept and use.process not in cast.outsiders:
+                yield _finished(use, kept)
+
+
+def _finished(use: _Use, events: tuple[int, ...]) -> CredentialUse:
+    return CredentialUse(
+        what=use.what,
+        name=use.name,
+        action=use.action,
+        process=use.process,
+        events=events,
+        violates=use.violates,
+        fingerprint=use.fingerprint,
+        where=use.where,
+        run=use.run,
+    )
 
 
 def _opened(event: Event, guard: Guard) -> Iterator[_Use]:
@@ -201,6 +225,15 @@ def _opened(event: Event, guard: Guard) -> Iterator[_Use]:
         yield _Use(found.what, found.name, DENIED, event.process)
     if event.created and event.error is None:
         yield _Use(found.what, found.name, CREATED, event.process)
+
+
+def _looked(event: Event, guard: Guard) -> Iterator[_Use]:
+    """A look that changes and opens nothing is an attempt where there was nothing to see, and a listing a read."""
+    if not isinstance(event, FileEvent) or not event.reachable or (found := guard.find(event.path)) is None:
+        return
+    denied = event.error is not None or found.masked
+    if not found.made_only and (denied or not isinstance(event, FileLookedUp)):
+        yield _Use(found.what, found.name, DENIED if denied else READ, event.process)
 
 
 def _written(event: Event, guard: Guard) -> Iterator[_Use]:
@@ -242,6 +275,9 @@ def _sent(event: Event, guard: Guard) -> Iterator[_Use]:
 
 _ACTS: dict[type[Event], Callable[[Event, Guard], Iterator[_Use]]] = {
     FileOpened: _opened,
+    FileRead: _looked,
+    FileListed: _looked,
+    FileLookedUp: _looked,
     FileWritten: _written,
     FileDeleted: _written,
     FileCreated: _made,

@@ -42,6 +42,8 @@ SYSTEM_MODULES = frozenset({"os", "socket", "subprocess", "ctypes", "time", "ran
 
 SYSTEM_ACCESS = {
     "supervisor.clock": "the trusted clocks",
+    "supervisor.credentials": "looks for the homes of the machine, and names paths in bytes",
+    "supervisor.searching": "names paths in bytes",
     "supervisor.preparing": "fixes who runs, where and under which id: users, groups, environment, randomness",
     "supervisor.concluding": "names paths in bytes and asks for the architecture",
     "supervisor.following": "polls the descriptors that a trial's end is seen by",
@@ -55,6 +57,8 @@ SYSTEM_ACCESS = {
     "supervisor.cli": "the one module that reads the environment and the terminal, prints and exits",
     "supervisor.__main__": "ends the process",
     "supervisor.harness": "takes the caller's environment where none is given",
+    "probes.credentials.keeper": "keeps a key in the state directory",
+    "probes.credentials.search": "reads what a trial left, by descriptor and within bounds",
     "probes.doctor": "reads the environment for the state directory",
     "probes.doctor_box": "tries what a box needs",
     "probes.doctor_host": "looks at limits, disks and neighbours",
