@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from policies.spotting import Spotter
@@ -117,19 +118,21 @@ class Outgoing:
     """Looks for decoys in what the gateway recorded, as the log is read: bytes that were sent, names asked for."""
 
     def __init__(self, credentials: Credentials) -> None:
-        """Know the decoys of this run and of earlier ones."""
-        self.decoys = spotter_of(_known_decoys(credentials))
+        """Know whose decoys there may be."""
+        self._credentials = credentials
         self._seen: dict[tuple[str, str, ProcessKey | None], dict[str, Any]] = {}
 
     def through(self, events: Iterable[Event]) -> Iterator[Event]:
         """Give all events on."""
-        if self.decoys is None:
-            yield from events
-            return
         for event in events:
-            if event.origin is Origin.GATEWAY and not isinstance(event, CanaryLeaked):
+            if event.origin is Origin.GATEWAY and self.decoys is not None and not isinstance(event, CanaryLeaked):
                 self._look(event, self.decoys)
             yield event
+
+    @cached_property
+    def decoys(self) -> Spotter | None:
+        """What finds the decoys of this run and of earlier ones; made when there is something to look at."""
+        return spotter_of(_known_decoys(self._credentials))
 
     def _look(self, event: Event, decoys: Spotter) -> None:
         for sighting in decoys.spot(b" | ".join(_texts(event))):
