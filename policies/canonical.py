@@ -15,7 +15,7 @@ from typing import Any
 from policies.amounts import plain_amount
 from policies.durations import format_duration, format_period
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
-from policies.types import Memory, Period, Policy
+from policies.types import Memory, Period, Policy, SharedPlace
 
 _AMOUNTS = frozenset({Shape.COUNT, Shape.CPUS, Shape.SIZE})
 
@@ -58,7 +58,7 @@ def _table(section: Section, value: object) -> dict[str, Any]:
     return {name: plain for name, plain in found.items() if plain is not None}
 
 
-def _plain(key: Key, value: object) -> Any:  # noqa: ANN401, PLR0911  (whatever JSON can hold; one line a shape)
+def _plain(key: Key, value: object) -> Any:  # noqa: ANN401, PLR0911  (whatever JSON can hold; one row a type)
     match value:
         case Memory() | float() | int() | None if key.shape in _AMOUNTS:
             return plain_amount(value)
@@ -66,12 +66,14 @@ def _plain(key: Key, value: object) -> Any:  # noqa: ANN401, PLR0911  (whatever 
             return value
         case Period():
             return format_period(value)
+        case SharedPlace():
+            return {"path": value.path, **({} if value.reset is None else {"reset": value.reset})}
         case StrEnum():
             return value.value
         case float() | int():
             return format_duration(value)
         case tuple():
-            return list(value)
+            return [_plain(key, item) for item in value]
         case str() | None:
             return value
         case _:
@@ -92,5 +94,7 @@ def _toml_table(section: Section, table: Mapping[str, Any], *, unset: bool) -> l
 def _toml(value: object) -> str:
     if isinstance(value, list):
         return f"[{', '.join(_toml(item) for item in value)}]"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{name} = {_toml(item)}' for name, item in value.items())} }}"
     # JSON strings are TOML basic strings, but for DEL, which TOML wants escaped too.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -16,6 +16,7 @@ from policies.globs import compile_globs
 from policies.types import Commit, FilesMode
 from probes.kernel.decode import decode_slab
 from supervisor import clock
+from supervisor.declared import read_links
 from supervisor.errors import SuperviseError
 from supervisor.events import Event, Origin, StageCommitted, TrialCounted, TrialSealed
 from supervisor.evidence.collect import collect
@@ -35,6 +36,7 @@ from supervisor.trial import Trial
 from supervisor.verdict.argue import argue
 from supervisor.verdict.completion import Completion, LogFigures, json_parts
 from supervisor.verdict.judge import judge
+from supervisor.watching import record_foreign
 
 _NOTHING_STAGED = "none"
 _LEFT_MAX = 1000
@@ -50,6 +52,7 @@ def conclude(trial: Trial, stage: Stage) -> Outcome:
     trial.syncer.stop()
     trial.record(TrialCounted, egress_packets=counters.egress_packets, egress_bytes=counters.egress_bytes)
     trial.room.persist(trial.signer.stop)
+    record_foreign(trial, _read(trial))
     outgoing = Outgoing(trial.prepared.credentials)
     on_disk = redacted_paths(trial, stage.changed())
     facts = search(trial, _collect(trial, stage, outgoing, on_disk), outgoing, on_disk)
@@ -82,6 +85,7 @@ def _collect(trial: Trial, stage: Stage, outgoing: Outgoing, on_disk: Mapping[by
         workspace=os.fsencode(trial.prepared.workspace),
         observe=observe if on_disk else stage.observe,
         changed=lambda: (in_log.get(path, path) for path in stage.changed()),
+        links=read_links,
     )
 
 

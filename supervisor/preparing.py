@@ -16,10 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from policies.credentials import masked_paths
-from policies.types import FilesMode
+from policies.globs import writable_roots
+from policies.types import FilesMode, Outside
 from supervisor import clock
 from supervisor.canary import Canary
 from supervisor.credentials import Credentials, prepare_credentials
+from supervisor.declared import Declared, find_declared
 from supervisor.errors import UsageError
 from supervisor.launch import trial_notes
 from supervisor.launch.boxspec import BoxSpec
@@ -70,6 +72,7 @@ class Prepared:
     claim_digest: str
     key: SigningKey
     credentials: Credentials
+    declared: Declared
 
 
 def prepare(request: RunRequest) -> Prepared:
@@ -96,6 +99,12 @@ def prepare(request: RunRequest) -> Prepared:
     )
     environ = {**credentials.environ, trial_notes.VARIABLE: trial_notes.PATH}
     key, key_file = _signing_key(request, home)
+    declared = find_declared(
+        request.policy,
+        workspace=os.fsencode(workspace),
+        state=os.fsencode(home.path),
+        secret=credentials.globs(),
+    )
     limits = plan_limits(request.policy.limits, find_root())
     run = home.create(run_id, owner=Owner.current())
     started = Started(
@@ -122,7 +131,9 @@ def prepare(request: RunRequest) -> Prepared:
         argv=request.argv,
         environ=tuple((os.fsencode(name), os.fsencode(value)) for name, value in environ.items()),
         cwd=os.fsencode(_cwd(request, workspace)),
-        view=replace(_view(request, home, run, named, user, credentials, key_file), memory_bytes=_memory(limits)),
+        view=replace(
+            _view(request, home, run, named, user, credentials, key_file, declared), memory_bytes=_memory(limits)
+        ),
         log_canary=canary.log,
         marker_canary=canary.marker,
         uid=user.uid,
@@ -133,7 +144,6 @@ def prepare(request: RunRequest) -> Prepared:
         foreground=terminal is not None and terminal.eager,
         rows=rows,
         columns=columns,
-        hidden=tuple(map(os.fsencode, credentials.globs())),
         cache=cache,
     )
     return Prepared(
@@ -151,6 +161,7 @@ def prepare(request: RunRequest) -> Prepared:
         claim_digest=claim_digest(described["claim"]),
         key=key,
         credentials=credentials,
+        declared=declared,
     )
 
 
@@ -188,6 +199,7 @@ def _view(
     user: User,
     credentials: Credentials,
     key_file: Path | None,
+    declared: Declared,
 ) -> ViewSpec:
     masks = masked_paths(
         credentials.home,
@@ -205,10 +217,21 @@ def _view(
         box=os.fsencode(run.box),
         state=os.fsencode(home.path),
         masks=tuple(os.fsencode(path) for path in masks),
+        shared=tuple(declared.shared),
+        denied=tuple(declared.denied),
+        writable=_writable(request, workspace.resolve()),
         uid=user.uid,
         gid=user.gid,
         planted=credentials.planted,
     )
+
+
+def _writable(request: RunRequest, workspace: Path) -> tuple[bytes, ...] | None:
+    """Give the places where writes do not fail; None where they fail nowhere."""
+    files = request.policy.files
+    if files.outside is Outside.STAGE:
+        return None
+    return writable_roots(("**",) if files.write is None else files.write, workspace=os.fsencode(workspace))
 
 
 def _memory(limits: tuple[Limit, ...]) -> int | None:

@@ -24,8 +24,8 @@ from probes.kernel import early, pins
 from probes.kernel.consumer import Consumer
 from probes.kernel.decode import decode_slab
 from probes.kernel.slabs import redact_slab
-from probes.kernel.watching import plan_looks
 from probes.kernel.witness import KernelWitness, Loss
+from probes.shared import PlaceWatch
 from supervisor import clock
 from supervisor.canary import judge_canary
 from supervisor.errors import LaunchError
@@ -48,7 +48,6 @@ from supervisor.launch.durable import write_whole
 from supervisor.launch.guardian import Guardian
 from supervisor.launch.leftovers import clean_cgroup, clean_run, sweep
 from supervisor.launch.limits import LimitedCgroup, prefer_trial_as_victim
-from supervisor.launch.mounts import parse_mountinfo
 from supervisor.launch.owner import Owner
 from supervisor.launch.trial_notes import read_notes
 from supervisor.log.room import Room
@@ -113,6 +112,7 @@ class Trial:
     init: ProcessKey
     released_ns: int = 0
     released: bool = field(default=False)
+    places: PlaceWatch | None = None
 
     def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind
         """Write an event of the supervisor, and give it: numbered, with the time it is written at."""
@@ -235,7 +235,6 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         stack.callback(log.close)
         box = stack.enter_context(hold(prepared.spec, cgroup, joins=limited.joins, meanwhile=_import_later))
         prefer_trial_as_victim(box.main_pid, box.helper_pids)
-        _watch_looks(prepared, box, witness)
         _write_layers(prepared.run.outside, box)
         syncer = Syncer(log, on_error=room.fail)
         places = prepared.request.policy.log.checkpoint_to
@@ -278,12 +277,6 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         stack.callback(signer.abandon)
         trial.tell(Phase.HELD)
         yield trial
-
-
-def _watch_looks(prepared: Prepared, box: Box, witness: KernelWitness) -> None:
-    """Have looks of shared and hidden places told: each is a mount of its own in the box that stands now."""
-    mounts = parse_mountinfo(Path(f"/proc/{box.init_pid}/mountinfo").read_bytes())
-    witness.look_for(plan_looks(mounts, shared=(), hidden=prepared.spec.hidden))
 
 
 def _import_later() -> None:

@@ -68,6 +68,7 @@ _ASKING = frozenset(
     {"fstat", "newfstatat", "statx", "fstatfs", "fgetxattr", "flistxattr", "lseek", "flock", "fcntl", "getxattrat",
      "listxattrat", "file_getattr", "faccessat2", "readlinkat", "name_to_handle_at", "fanotify_mark", "statfs"}
 )  # fmt: skip
+_F_NOTIFY = 1026
 _CLONING = frozenset({0x40049409, 0x4020940D})
 
 
@@ -305,7 +306,8 @@ def _read(raw: Raw) -> Event:
     if call in _LISTING:
         return ev.FileListed(**common)
     if call in _ASKING:
-        return ev.FileLookedUp(**common)
+        watches = call == "fcntl" and raw.number0 == _F_NOTIFY
+        return ev.FileLookedUp(**common | ({"how": "dnotify"} if watches else {}))
     return ev.FileRead(size_bytes=raw.number0, **common)
 
 

@@ -27,6 +27,7 @@ from supervisor.events.files import (
     FileWritten,
     Kind,
 )
+from supervisor.events.places import PlaceChanged, PlaceDeclared, PlaceUnwatched
 from supervisor.events.processes import (
     MembershipLeft,
     ProcessExecFailed,
@@ -103,6 +104,9 @@ __all__ = [
     "MembershipLeft",
     "NoteReceived",
     "Origin",
+    "PlaceChanged",
+    "PlaceDeclared",
+    "PlaceUnwatched",
     "ProcessExecFailed",
     "ProcessExecuted",
     "ProcessExited",

@@ -114,11 +114,15 @@ class FileChanged(FileEvent, frozen=True, kw_only=True):
     value: int | None = None
 
 
+READ_WINDOW_NS = 10_000_000
+"""For so long after a read was told, further ones through the same open file are not."""
+
+
 class FileRead(FileEvent, frozen=True, kw_only=True):
     """Content of a file in a shared place was read through an open file, or mapped.
 
-    Told each time, but for reads that follow the last one told through the same open file within 10 ms. ``how`` is the
-    call's name; what is mapped can be read until the process ends.
+    Told each time, but for reads that follow the last one told through the same open file within `READ_WINDOW_NS`.
+    ``how`` is the call's name; what is mapped can be read until the process ends.
     """
 
     how: str

@@ -26,7 +26,9 @@ from supervisor.evidence.facts import Facts, FileHistory, Gap, Loss, Observed, O
 from supervisor.evidence.files import FileFold
 from supervisor.evidence.flows import FlowFold
 from supervisor.evidence.histories import Draft, Historian
+from supervisor.evidence.leading import ReadLinks, no_links
 from supervisor.evidence.limits import LimitFold
+from supervisor.evidence.looks import LookFold, foreign_gaps
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast, ProcessFold
 from supervisor.evidence.reached import Reached
@@ -55,6 +57,7 @@ def collect(
     workspace: bytes,
     observe: Observe,
     changed: Callable[[], Iterable[bytes]],
+    links: ReadLinks = no_links,
 ) -> Facts:
     """Add events up to facts, and reconcile them with the final state.
 
@@ -64,9 +67,10 @@ def collect(
         workspace: absolute, as the trial sees it.
         observe: gives the states before and after of absolute paths; one that it leaves out is not known.
         changed: gives every absolute path present in the stage.
+        links: gives the symlinks of the host among some paths.
     """
     with _no_garbage():
-        return _collect(events, policy, workspace, observe, changed)
+        return _collect(events, policy, workspace, observe, changed, links)
 
 
 @contextmanager
@@ -87,8 +91,9 @@ def _collect(
     workspace: bytes,
     observe: Observe,
     changed: Callable[[], Iterable[bytes]],
+    links: ReadLinks,
 ) -> Facts:
-    folds = _Folds()
+    folds = _Folds(policy)
     count = folds.read(events)
     held, released_ns, losses = folds.timeline.held(), folds.timeline.released_ns(), folds.losses()
     cast = folds.processes.cast(held, released_ns, execs_lost=any(loss.hook == "exec" for loss in losses))
@@ -96,7 +101,9 @@ def _collect(
     seen = {key for key in folds.files.processes if key is not None}
     processes = folds.processes.finish(cast, line.endpoint_ns, seen, _listed(line))
     contacts, noted = folds.contacts.contacts(cast), folds.noted(cast)
-    places = Places(policy, workspace)
+    lives = _Lives(processes, line)
+    met = folds.looks.finish(cast, links, lives.last_exit_ns)
+    places = Places(policy, workspace, shared=folds.looks.shared())
     files, file_gaps = _collect_files(
         folds.files, cast, places, (line, processes, folds.reached(processes)), observe, changed
     )
@@ -116,7 +123,9 @@ def _collect(
         files=files,
         flows=folds.flows.finish(cast),
         contacts=contacts,
-        coverage=cover((*gaps, *file_gaps), line, credentials=folds.credentials.witnessed),
+        coverage=cover(
+            (*gaps, *file_gaps, *met.gaps, *foreign_gaps(met, places)), line, credentials=folds.credentials.witnessed
+        ),
         events=count,
         lost=sum(loss.count for loss in losses),
         losses=losses,
@@ -126,6 +135,9 @@ def _collect(
         exec_error=folds.processes.exec_error(cast),
         limits=folds.limits.finish(processes, line),
         credentials=folds.credentials.finish(cast, processes),
+        touches=met.touches,
+        denied=met.denied,
+        foreign=met.foreign,
     )
 
 
@@ -144,18 +156,11 @@ def _look_at_outcome(places: Places, policy: Policy, observe: Observe) -> Outcom
     return Outcome(path=place.shown, observed=observed)
 
 
-def _both(one: Callable[[Event], object], other: Callable[[Event], object]) -> Callable[[Event], None]:
-    def handle(event: Event) -> None:
-        one(event)
-        other(event)
-
-    return handle
-
-
 class _Folds:
     """All folds, fed from one loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: Policy) -> None:
+        self.looks = LookFold(policy)
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
         self.flows, self.contacts, self.limits = FlowFold(), ContactFold(), LimitFold()
         self.credentials = CredentialFold()
@@ -172,17 +177,17 @@ class _Folds:
             ProcessReached: self._reached.append,
             TrialCounted: self._counted.append,
         }
-        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits):
-            handlers.update(fold.handlers())
-        for kind, handler in self.credentials.handlers().items():  # what it looks at is another fold's too
-            handlers[kind] = _both(handlers[kind], handler) if kind in handlers else handler
+        folds = (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, self.looks)
+        for fold in (*folds, self.credentials):
+            for kind, handle in fold.handlers().items():
+                handlers[kind] = _both(handlers[kind], handle) if kind in handlers else handle
         count = 0
         find = handlers.get
         for event in events:
             count += 1
-            handle = find(type(event))
-            if handle is not None:
-                handle(event)
+            wanted = find(type(event))
+            if wanted is not None:
+                wanted(event)
         return count
 
     def losses(self) -> tuple[Loss, ...]:
@@ -206,6 +211,16 @@ class _Folds:
             cut=self.files.cut_events(cast),
             datagram_sockets=self.contacts.datagram_sockets(cast),
         )
+
+
+def _both(first: Callable[[Event], object], second: Callable[[Event], object]) -> Callable[[Event], object]:
+    """Call two for one class of event."""
+
+    def call(event: Event) -> None:
+        first(event)
+        second(event)
+
+    return call
 
 
 def _collect_files(

@@ -27,7 +27,6 @@ class BoxSpec:
         ttys: which of 0, 1, 2 are replaced by a terminal of the box's own.
         foreground: CMD owns that terminal from the start; else once `Box.give_terminal` was called.
         rows, columns: the terminal's size.
-        hidden: absolute paths and globs of what the trial must not see, whether or not it is there: looks are told.
         cache: a directory only we can write, for the compiled system call filter, or None.
         timeout_s: patience until CMD is held.
     """
@@ -46,7 +45,6 @@ class BoxSpec:
     foreground: bool = True
     rows: int = 24
     columns: int = 80
-    hidden: tuple[bytes, ...] = ()
     cache: Path | None = None
     timeout_s: float = 20.0
 
