@@ -33,12 +33,18 @@ _PLUGINS = (
     ("telegram_token", "TelegramBotTokenDetector"),
     ("twilio", "TwilioKeyDetector"),
 )
-_WORDS = re.compile(
-    rb"PRIVATE KEY|A3T[A-Z0-9]|ABIA|ACCA|AKIA|ASIA|aws|AccountKey|gh[oprsu]_|gl\w+-|eyJ|xox|hooks\.slack\.com|sk-"
-    rb"|_live_|pypi-|_authToken|SG\.|AKC|AP[\dABCDEF]|sq0|-us\d|SK[0-9a-z]{32}|AC[0-9a-z]{32}|\d{8,10}:|[MNO][\w-]{23}"
-    rb"|://[^\s/:@]+:[^\s/@]+@",
-    re.IGNORECASE,
-)
+
+
+@cache
+def _words() -> re.Pattern[bytes]:
+    return re.compile(
+        rb"PRIVATE KEY|A3T[A-Z0-9]|ABIA|ACCA|AKIA|ASIA|aws|AccountKey|gh[oprsu]_|gl\w+-|eyJ|xox|hooks\.slack\.com|sk-"
+        rb"|_live_|pypi-|_authToken|SG\.|AKC|AP[\dABCDEF]|sq0|-us\d|SK[0-9a-z]{32}|AC[0-9a-z]{32}|\d{8,10}:|[MNO][\w-]{23}"
+        rb"|://[^\s/:@]+:[^\s/@]+@",
+        re.IGNORECASE,
+    )
+
+
 _SHORTEST = 12
 _LONGEST_LINE = 4096
 _PRIVATE_KEY = b"PRIVATE KEY"
@@ -55,11 +61,11 @@ class Look(NamedTuple):
 
 def find_looks(content: bytes) -> Iterator[Look]:
     """Find what looks like a credential in the content of one file."""
-    if _WORDS.search(content) is None:
+    if _words().search(content) is None:
         return
     lines = content.splitlines()
     for number, line in enumerate(lines):
-        if len(line) <= _LONGEST_LINE and _WORDS.search(line):
+        if len(line) <= _LONGEST_LINE and _words().search(line):
             for sort, value in _in_line(line.decode("latin-1")):
                 whole = _block(lines[number:]) if _PRIVATE_KEY in value else value
                 yield Look(sort, number + 1, whole)
