@@ -231,7 +231,11 @@ def _writable(request: RunRequest, workspace: Path) -> tuple[bytes, ...] | None:
     files = request.policy.files
     if files.outside is Outside.STAGE:
         return None
-    return writable_roots(("**",) if files.write is None else files.write, workspace=os.fsencode(workspace))
+    return writable_roots(
+        ("**",) if files.write is None else files.write,
+        workspace=os.fsencode(workspace),
+        is_directory=lambda path: Path(os.fsdecode(path)).is_dir(),
+    )
 
 
 def _memory(limits: tuple[Limit, ...]) -> int | None:
