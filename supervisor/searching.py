@@ -26,7 +26,7 @@ from supervisor.events import (
     ProcessKey,
 )
 from supervisor.evidence.credentials import with_credentials
-from supervisor.evidence.facts import Facts
+from supervisor.evidence.facts import Facts, Touch
 from supervisor.evidence.naming import show
 from supervisor.launch.tree import Tree
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from supervisor.trial import Trial
 
 _OUTGOING_MAX = 500
+_CONTENT = frozenset({"read", "mapped", "executed", "changed"})
+"""Ways to meet a shared path by which its content got in or out."""
 
 
 def search(trial: Trial, facts: Facts, outgoing: Outgoing, on_disk: Mapping[bytes, bytes]) -> Facts:
@@ -52,6 +54,8 @@ def search(trial: Trial, facts: Facts, outgoing: Outgoing, on_disk: Mapping[byte
     if touched:
         passed = {one.name: os.fsencode(one.value) for one in credentials.secrets if one.passed}
         recorded += _files(trial, touched, Search(outgoing.decoys, passed), on_disk)
+    if trial.prepared.declared.shared and facts.touches and outgoing.decoys is not None:
+        recorded += _shared(trial, facts.touches, Search(outgoing.decoys, {}, looks=False))
     for name, where, count in credentials.redactor.take_counts():
         fingerprint = credentials.fingerprint(name)
         recorded.append(trial.record(CredentialRedacted, name=name, where=where, count=count, fingerprint=fingerprint))
@@ -87,6 +91,26 @@ def _files(
         for hit in searching.run(tree, named):
             name = named[hit.name]
             yield _record(trial, hit, top + name, touched[name])
+    yield from _left_out(trial, searching)
+
+
+def _shared(trial: Trial, touches: Iterable[Touch], searching: Search) -> Iterator[Event]:
+    """Look for decoys in what the trial read or wrote of shared places: its own, or another run's that it met."""
+    met = {touch.path: touch.process for touch in touches if touch.how in _CONTENT}
+    for place in trial.prepared.declared.shared:
+        directory = os.path.isdir(place)  # noqa: PTH112 - paths are bytes
+        top = place if directory else os.path.dirname(place)  # noqa: PTH120 - as above
+        names = [path[len(top) + 1 :] for path in met if path == place or path.startswith(place + b"/")]
+        if not names:
+            continue
+        with Tree(top) as tree:
+            for hit in searching.run(tree, names):
+                path = top + b"/" + hit.name
+                yield _record(trial, hit, path, met[path])
+    yield from _left_out(trial, searching)
+
+
+def _left_out(trial: Trial, searching: Search) -> Iterator[Event]:
     if searching.left_out:
         yield trial.record(
             CredentialLooked, files=searching.files, left_out=searching.left_out, reason=searching.reason

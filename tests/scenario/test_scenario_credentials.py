@@ -238,6 +238,23 @@ def test_no_decoy_is_stored(place: Lab, leaking: tuple[Ran, Ran, str]) -> None:
             assert lines[2] not in path.read_bytes(), path
 
 
+def test_a_decoy_in_a_shared_place_violates_for_who_left_it_and_who_read_it(place: Lab) -> None:
+    """One run leaves it there, another only reads it, a third only knows its name; scope: violated, violated, clean."""
+    common = place.home.parent / "common"
+    common.mkdir()
+    policy = str(place.home.parent / "decoys.toml")
+    script = f"cp ~/.netrc {common}/left"
+    left = place.run("-p", policy, "--shared", str(common), "--", "sh", "-c", script)
+    name = max((place.home / "runs").iterdir()).name
+    read = place.run("--shared", str(common), "--", "cat", f"{common}/left")
+    named = place.run("--shared", str(common), "--", "test", "-e", f"{common}/left")
+    assert (left.scope, read.scope, named.scope) == ("violated", "violated", "clean"), left.err
+    for ran in (left, read):
+        (use,) = (use for use in ran.report["effects"]["credentials"] if use["action"] == "leaked")
+        assert (use["name"], use["run"], use["where"]) == ("netrc", name, f"in {common}/left (plain)")
+        assert use["process"] is not None
+
+
 def test_a_credential_that_is_to_be_passed_must_be_there(place: Lab) -> None:
     """Nothing runs without it: 125, and the name is told."""
     environ = {name: value for name, value in place.environ.items() if name != "OTHER_SECRET"}
