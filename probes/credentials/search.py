@@ -25,9 +25,9 @@ class Bounds:
     """How much is looked at: files, bytes of one file and of all, seconds."""
 
     files: int = 5000
-    file_bytes: int = 4 << 20
-    all_bytes: int = 128 << 20
-    time_s: float = 3.0
+    file_bytes: int = 1 << 20
+    all_bytes: int = 32 << 20
+    time_s: float = 1.0
     hits: int = 200
 
 
