@@ -27,6 +27,15 @@ from supervisor.events.files import (
     FileWritten,
     Kind,
 )
+from supervisor.events.gateway import (
+    ConnectionAllowed,
+    ConnectionClosed,
+    ConnectionSinkholed,
+    GatewayDied,
+    GatewayStarted,
+    GatewayStopped,
+    NameAsked,
+)
 from supervisor.events.places import PlaceChanged, PlaceDeclared, PlaceUnwatched
 from supervisor.events.processes import (
     MembershipLeft,
@@ -73,8 +82,11 @@ __all__ = [
     "CanaryPlaced",
     "CheckpointMissed",
     "CheckpointSigned",
+    "ConnectionAllowed",
     "ConnectionAttempted",
     "ConnectionBlocked",
+    "ConnectionClosed",
+    "ConnectionSinkholed",
     "CredentialDropped",
     "CredentialFound",
     "CredentialGuarded",
@@ -98,10 +110,14 @@ __all__ = [
     "FileRenamed",
     "FileTruncated",
     "FileWritten",
+    "GatewayDied",
+    "GatewayStarted",
+    "GatewayStopped",
     "Kind",
     "LimitReached",
     "LogWaited",
     "MembershipLeft",
+    "NameAsked",
     "NoteReceived",
     "Origin",
     "PlaceChanged",

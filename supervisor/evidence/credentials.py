@@ -19,8 +19,10 @@ from typing import NamedTuple
 from supervisor.events import (
     CanaryLeaked,
     CanaryPlaced,
+    ConnectionAllowed,
     ConnectionAttempted,
     ConnectionBlocked,
+    ConnectionSinkholed,
     CredentialDropped,
     CredentialFound,
     CredentialGuarded,
@@ -38,6 +40,7 @@ from supervisor.events import (
     FileRead,
     FileRenamed,
     FileWritten,
+    NameAsked,
     ProcessKey,
     SyscallRefused,
 )
@@ -269,8 +272,19 @@ def _connected(event: Event, guard: Guard) -> Iterator[_Use]:
 
 
 def _sent(event: Event, guard: Guard) -> Iterator[_Use]:
-    if isinstance(event, ConnectionBlocked | DatagramBlocked) and guard.gives_credentials(event.ip):
-        yield _Use("metadata", event.ip, DENIED, event.process)
+    """A cloud's address for credentials that was tried: by the name that it went by, or the address."""
+    if not isinstance(event, ConnectionBlocked | DatagramBlocked | ConnectionAllowed | ConnectionSinkholed):
+        return
+    host = None if isinstance(event, DatagramBlocked) else event.host
+    for named in (host, event.ip):
+        if named and guard.gives_credentials(named):
+            yield _Use("metadata", named, USED if isinstance(event, ConnectionAllowed) else DENIED, event.process)
+            return
+
+
+def _asked(event: Event, guard: Guard) -> Iterator[_Use]:
+    if isinstance(event, NameAsked) and guard.gives_credentials(event.name):
+        yield _Use("metadata", event.name, USED if event.decision == "answered" else DENIED, event.process)
 
 
 _ACTS: dict[type[Event], Callable[[Event, Guard], Iterator[_Use]]] = {
@@ -286,6 +300,9 @@ _ACTS: dict[type[Event], Callable[[Event, Guard], Iterator[_Use]]] = {
     SyscallRefused: _refused,
     ConnectionAttempted: _connected,
     ConnectionBlocked: _sent,
+    ConnectionAllowed: _sent,
+    ConnectionSinkholed: _sent,
     DatagramBlocked: _sent,
+    NameAsked: _asked,
 }
 """What each kind of act says of what is guarded."""
