@@ -27,6 +27,8 @@ from policies.redaction import Redactor
 from policies.types import Policy
 from probes.credentials.canaries import Decoy, make_decoys
 from probes.credentials.keeper import Keeper
+from probes.credentials.search import spotter_of
+from probes.gateway.lookout import Lookout
 from supervisor.errors import UsageError
 from supervisor.events import CanaryPlaced, CredentialDropped, CredentialGuarded, CredentialPassed, Event
 from supervisor.launch.view import Planted
@@ -71,6 +73,12 @@ class Credentials:
         """Give the fingerprint of one of the secrets."""
         value = next((secret.value for secret in self.secrets if secret.name == name), None)
         return None if value is None else self.keeper.fingerprint(os.fsencode(value))
+
+    def lookout(self) -> Lookout | None:
+        """Give what the gateway looks for in what is sent: the decoys of this run."""
+        values = [(self.run, decoy.form, value) for decoy in self.decoys for value in decoy.values]
+        spotter = spotter_of(dict.fromkeys(values))
+        return Lookout(self.run, spotter) if spotter else None
 
     def globs(self) -> tuple[str, ...]:
         """Give the absolute globs of what the trial must not see."""

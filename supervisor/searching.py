@@ -144,13 +144,17 @@ class Outgoing:
     def __init__(self, credentials: Credentials) -> None:
         """Know whose decoys there may be."""
         self._credentials = credentials
+        self._told: set[tuple[str, int | None]] = set()  # what the gateway found itself, by connection
         self._seen: dict[tuple[str, str, ProcessKey | None], dict[str, Any]] = {}
 
     def through(self, events: Iterable[Event]) -> Iterator[Event]:
         """Give all events on."""
         for event in events:
-            if event.origin is Origin.GATEWAY and self.decoys is not None and not isinstance(event, CanaryLeaked):
-                self._look(event, self.decoys)
+            if event.origin is Origin.GATEWAY:
+                if isinstance(event, CanaryLeaked):
+                    self._told.add((f"{event.placed_by} {event.form}", event.connection))
+                elif self.decoys is not None:
+                    self._look(event, self.decoys)
             yield event
 
     @cached_property
@@ -160,6 +164,8 @@ class Outgoing:
 
     def _look(self, event: Event, decoys: Spotter) -> None:
         for sighting in decoys.spot(b" | ".join(_texts(event))):
+            if (sighting.name, getattr(event, "connection", None)) in self._told:
+                continue
             run, _, form = sighting.name.partition(" ")
             where = _where(event)
             key = (sighting.name, where, event.process)

