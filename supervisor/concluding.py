@@ -65,6 +65,7 @@ def conclude(trial: Trial, stage: Stage) -> Outcome:
     outgoing = Outgoing(trial.prepared.credentials)
     on_disk = redacted_paths(trial, stage.changed())
     facts = search(trial, _collect(trial, stage, outgoing, on_disk), outgoing, on_disk)
+    facts = _schedules(trial, stage, facts)
     facts = _commit(trial, stage, facts)
     judgement = judge(facts, trial.prepared.request.policy)
     index = _write_index(trial, facts, judgement)
@@ -98,6 +99,15 @@ def _collect(trial: Trial, stage: Stage, outgoing: Outgoing, on_disk: Mapping[by
         changed=lambda: (in_log.get(path, path) for path in stage.changed()),
         links=read_links,
     )
+
+
+def _schedules(trial: Trial, stage: Stage, facts: Facts) -> Facts:
+    """Look for what was left to run later; a trial that changed nothing left nothing."""
+    if not facts.files:
+        return facts
+    from supervisor.schedules import record_schedules  # noqa: PLC0415 - see above
+
+    return record_schedules(trial, stage, facts)
 
 
 def _commit(trial: Trial, stage: Stage, facts: Facts) -> Facts:

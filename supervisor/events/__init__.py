@@ -47,6 +47,8 @@ from supervisor.events.processes import (
     SignalSent,
     SyscallRefused,
 )
+from supervisor.events.schedules import ScheduleFound
+from supervisor.events.services import ServiceAnswered
 from supervisor.events.sockets import (
     ConnectionAttempted,
     ConnectionBlocked,
@@ -129,6 +131,8 @@ __all__ = [
     "ProcessKey",
     "ProcessReached",
     "ProcessStarted",
+    "ScheduleFound",
+    "ServiceAnswered",
     "SignalSent",
     "SocketBound",
     "SocketCreated",
