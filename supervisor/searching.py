@@ -131,7 +131,13 @@ def _record(trial: Trial, hit: Hit, path: bytes, process: ProcessKey | None) -> 
         )
     fingerprint = trial.prepared.credentials.keeper.fingerprint(hit.value)
     return trial.record(
-        CredentialFound, process=process, path=path, sort=hit.sort, line=hit.line, fingerprint=fingerprint
+        CredentialFound,
+        process=process,
+        path=path,
+        sort=hit.sort,
+        line=hit.line,
+        fingerprint=fingerprint,
+        passed=hit.passed,
     )
 
 

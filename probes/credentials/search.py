@@ -39,6 +39,7 @@ class Hit:
         name: of the file in its tree.
         run, form: of a decoy, or None.
         sort: what it looks like, or the name of a passed credential; for what is no decoy.
+        passed: it is a passed one.
         encoding: of a decoy.
         line: from 1, of what is no decoy.
         value: of what is no decoy, for its fingerprint only.
@@ -48,6 +49,7 @@ class Hit:
     run: str | None = None
     form: str = ""
     sort: str = ""
+    passed: bool = False
     encoding: str = ""
     line: int = 0
     value: bytes = b""
@@ -131,7 +133,8 @@ class Search:
             yield Hit(name=name, run=run, form=form, encoding=sighting.encoding.value)
         for passed, value in self.passed.items():
             if (at := content.find(value)) >= 0:
-                yield Hit(name=name, sort=f"the passed {passed}", line=content.count(b"\n", 0, at) + 1, value=value)
+                line = content.count(b"\n", 0, at) + 1
+                yield Hit(name=name, sort=passed, passed=True, line=line, value=value)
         if self.looks and not decoys:
             for look in find_looks(content):
                 if look.value not in self.passed.values():

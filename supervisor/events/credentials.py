@@ -72,12 +72,14 @@ class CredentialFound(Event, frozen=True, kw_only=True):
         path: absolute, as the trial sees it.
         sort: what it looks like (``AWS Access Key``), or the name of a passed one.
         line: from 1.
+        passed: it is one that was passed, and so not made by the trial.
     """
 
     path: bytes
     sort: str
     line: int
     fingerprint: str
+    passed: bool = False
 
 
 class CredentialLooked(Event, frozen=True, kw_only=True):

@@ -54,6 +54,9 @@ READ, DENIED, WRITTEN, CREATED, PASSED, USED, LEAKED = (
     "read", "denied", "written", "created", "passed", "used", "leaked",
 )  # fmt: skip
 
+DECOYS = "decoys"
+"""What the decoys of a run are called together, as far as they only lie there."""
+
 _WAITING = 50_000
 """How many events are kept until it is known what a credential is; a log tells it before the trial is released."""
 
@@ -133,6 +136,7 @@ class CredentialFold:
     def _place(self, event: Event) -> None:
         if isinstance(event, CanaryPlaced):
             self._placed.append(event)
+            self._add(_Use(CANARY, DECOYS, PASSED, None), event)
 
     def _dropped(self, event: Event) -> None:
         if isinstance(event, CredentialDropped):
@@ -149,8 +153,12 @@ class CredentialFold:
 
     def _found(self, event: Event) -> None:
         if isinstance(event, CredentialFound):
-            name = f"{event.sort} in {show(event.path)}"
-            self._add(_Use(FILE, name, WRITTEN, event.process, fingerprint=event.fingerprint), event)
+            where = f"in {show(event.path)}"
+            if event.passed:
+                use = _Use("env", event.sort, USED, event.process, fingerprint=event.fingerprint, where=where)
+            else:
+                use = _Use(FILE, f"{event.sort} {where}", WRITTEN, event.process, fingerprint=event.fingerprint)
+            self._add(use, event)
 
     def _leaked(self, event: Event) -> None:
         if isinstance(event, CanaryLeaked):

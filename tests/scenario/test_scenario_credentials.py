@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import socket
 import stat
@@ -169,10 +170,10 @@ def test_what_was_made_is_told_with_a_fingerprint(place: Lab, planted: Ran) -> N
     assert set(found) == {
         f"GitHub Token in {work}/settings.py",
         f"Private Key in {work}/deploy_ed25519",
-        f"the passed MY_TOKEN in {work}/note-[redacted MY_TOKEN]**",
     }
     passed = next(use["fingerprint"] for use in told if use["action"] == "passed" and use["name"] == "MY_TOKEN")
-    assert found[f"the passed MY_TOKEN in {work}/note-[redacted MY_TOKEN]**"] == passed
+    (kept,) = (use for use in told if use["where"] == f"in {work}/note-[redacted MY_TOKEN]**")
+    assert (kept["name"], kept["action"], kept["fingerprint"]) == ("MY_TOKEN", "used", passed)
     assert all(fingerprint.startswith("hmac-sha256:") for fingerprint in found.values())
 
 
@@ -223,6 +224,16 @@ def test_a_decoy_of_an_earlier_run_violates_in_a_later_one(place: Lab, leaking: 
     (event,) = (event for event in place.events("canary.leaked"))
     assert (event["placed_by"], event["seen_in"]) == (name, run_dir(place, 2).name)
     assert later.scope == "violated"
+
+
+def test_a_decoy_that_came_back_connects_the_runs(place: Lab, leaking: tuple[Ran, Ran, str]) -> None:
+    """Whatever else they met, the decoy alone makes them one unit."""
+    _, _, name = leaking
+    told = json.loads(place.call("separate", name, run_dir(place, 2).name, "--json").stdout)
+    (edge,) = told["edges"]
+    assert edge["verdict"] == "connected"
+    (reason,) = (reason for reason in edge["reasons"] if reason["rule"] == "credential-met")
+    assert "made the credential canary" in reason["text"]
 
 
 def test_no_decoy_is_stored(place: Lab, leaking: tuple[Ran, Ran, str]) -> None:

@@ -175,7 +175,8 @@ def test_a_decoy_that_is_read_is_told_and_one_that_leaks_violates() -> None:
     trial.add(
         ev.CanaryLeaked, form="aws", placed_by="r1", seen_in="r2", where="sent to 203.0.113.9:80", encoding="base64"
     )
-    read_use, leaked = finished(trial)
+    placed, read_use, leaked = finished(trial)
+    assert (placed.what, placed.name, placed.action) == ("canary", "decoys", "passed")
     assert (read_use.what, read_use.name, read_use.action, read_use.violates) == (
         "canary", "~/.aws/credentials", "read", False,
     )  # fmt: skip
@@ -219,7 +220,7 @@ def test_any_order_of_delivery_tells_the_same() -> None:
         read(trial, path, process=child)
     trial.add(ev.ConnectionBlocked, transport="tcp", ip="169.254.169.254", port=80)
     expected = finished(trial)
-    assert len(expected) == 5
+    assert len(expected) == 6
     shuffled = list(trial.events)
     for seed in range(20):
         random.Random(seed).shuffle(shuffled)  # noqa: S311 - an order, no secret

@@ -47,7 +47,8 @@ def test_a_passed_credential_that_was_kept_is_found_by_name_and_line(tmp_path: P
     (tmp_path / "a").write_text(f"\n\nt = {TOKEN}\n")
     (tmp_path / "b").write_text("pw=hunter2")
     hits = found(tmp_path, searching({"GH": TOKEN.encode(), "PW": b"hunter2"}))
-    assert [(hit.name, hit.sort, hit.line) for hit in hits] == [(b"a", "the passed GH", 3), (b"b", "the passed PW", 1)]
+    told = [(hit.name, hit.sort, hit.line, hit.passed) for hit in hits]
+    assert told == [(b"a", "GH", 3, True), (b"b", "PW", 1, True)]
 
 
 @pytest.mark.parametrize(
