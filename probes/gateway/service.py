@@ -26,6 +26,7 @@ from policies.hosts import written
 from policies.network import NetworkRules
 from probes.gateway.answers import Answers
 from probes.gateway.ground import IP_PKTINFO, Ground
+from probes.gateway.lookout import Lookout
 from probes.gateway.loop import READ, Loop, boottime_ns
 from probes.gateway.porter import Porter
 from probes.gateway.questions import Judged, Question, judge_found, judge_question, name_in, read_question, write_answer
@@ -65,6 +66,8 @@ class Service:
         rules: NetworkRules,
         control: socket.socket,
         look_up: LookUp,
+        *,
+        lookout: Lookout | None = None,
         inspecting: Inspecting | None = None,
     ) -> None:
         """Take over what was made.
@@ -74,9 +77,11 @@ class Service:
             rules: of its policy.
             control: to the supervisor; events go there, words come from there.
             look_up: asks the host for the addresses of a name in a family, blocking.
+            lookout: which decoys to look for in what clients send.
             inspecting: what reading inside TLS needs, None when that is not wanted.
         """
         self.loop, self.rules, self.answers = Loop(), rules, Answers()
+        self.lookout = lookout
         self.received_bytes = 0
         self.inspecting = inspecting
         self._untold: list[bytes] = []
