@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from policies.credentials import filter_environ, masked_paths
 from policies.globs import writable_roots
@@ -38,6 +39,9 @@ from supervisor.manifest import Started, describe_run
 from supervisor.request import RunRequest, check_request
 from supervisor.streams import is_open
 from supervisor.version import VERSION
+
+if TYPE_CHECKING:
+    from supervisor.inspected import Inspection
 
 _TOKEN_BYTES = 4
 
@@ -71,6 +75,7 @@ class Prepared:
     claim_digest: str
     key: SigningKey
     declared: Declared
+    inspection: Inspection | None = None
 
 
 def prepare(request: RunRequest) -> Prepared:
@@ -96,7 +101,10 @@ def prepare(request: RunRequest) -> Prepared:
         home=environ.get("HOME"),
     )
     limits = plan_limits(request.policy.limits, find_root())
-    run = home.create(make_run_id(clock.now_s(), os.urandom(_TOKEN_BYTES)), owner=Owner.current())
+    run_id = make_run_id(clock.now_s(), os.urandom(_TOKEN_BYTES))
+    inspection = _inspection(request, run_id)
+    environ |= inspection.variables if inspection else {}
+    run = home.create(run_id, owner=Owner.current())
     started = Started(
         run=run.id,
         at=clock.now_rfc3339(),
@@ -121,7 +129,11 @@ def prepare(request: RunRequest) -> Prepared:
         argv=request.argv,
         environ=tuple((os.fsencode(name), os.fsencode(value)) for name, value in environ.items()),
         cwd=os.fsencode(_cwd(request, workspace)),
-        view=replace(_view(request, home, run, named, user, environ, key_file, declared), memory_bytes=_memory(limits)),
+        view=replace(
+            _view(request, home, run, named, user, environ, key_file, declared),
+            memory_bytes=_memory(limits),
+            shown=inspection.files if inspection else (),
+        ),
         log_canary=canary.log,
         marker_canary=canary.marker,
         uid=user.uid,
@@ -148,8 +160,17 @@ def prepare(request: RunRequest) -> Prepared:
         room_wait_s=room_wait_s,
         claim_digest=claim_digest(described["claim"]),
         key=key,
+        inspection=inspection,
         declared=declared,
     )
+
+
+def _inspection(request: RunRequest, run_id: str) -> Inspection | None:
+    if not request.policy.network.inspect:
+        return None
+    from supervisor.inspected import prepare_inspection  # noqa: PLC0415 - with ssl and cryptography's x509, 60 ms
+
+    return prepare_inspection(request.policy.network, run=run_id, cwd=request.cwd, now=clock.now_utc())
 
 
 def _signing_key(request: RunRequest, home: Home) -> tuple[SigningKey, Path | None]:

@@ -32,6 +32,7 @@ from supervisor import clock
 from supervisor.canary import judge_canary
 from supervisor.errors import LaunchError, SuperviseError
 from supervisor.events import (
+    ConnectionBlocked,
     Event,
     EventsLost,
     GatewayDied,
@@ -73,6 +74,8 @@ _EMPTY_S = 5.0
 _NOTES_AT_ONCE = 64
 _KEPT_BYTES = 2 << 20
 _HEARD = 1024
+CANARY_RULE = "canary"
+"""What the gateway says of a connection to where the box tests itself."""
 
 
 class Tape:
@@ -103,8 +106,9 @@ class Tape:
         yield from tuple(self._heard)
 
     def hear(self, event: Event) -> None:
-        """Keep one of the latest events of the gateway."""
-        self._heard.append(event)
+        """Keep what the gateway tells of the canaries: the ends of thousands of connections would push it out."""
+        if isinstance(event, ConnectionBlocked) and event.rule == CANARY_RULE:
+            self._heard.append(event)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -275,7 +279,9 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         early.wait_for_loading()
         guardian = Guardian.start(cgroup, prepared.run, on_death=lambda: pins.collect_garbage(root))
         stack.callback(guardian.release)
-        gateway = Gateway.start(prepared.request.policy.network)
+        gateway = Gateway.start(
+            prepared.request.policy.network, prepared.inspection.gateway if prepared.inspection else None
+        )
         stack.callback(gateway.close)
         limited = LimitedCgroup.create(cgroup, prepared.limits)
         witness = KernelWitness.watch(root, cgroup.path, network=Network.PASS)

@@ -29,12 +29,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from policies.types import NetworkDefault, NetworkPolicy
-from probes.gateway.wire import MESSAGE_BYTES, Told, read_told
+from probes.gateway.wire import BATCH, MESSAGE_BYTES, Told, read_batch, read_told
 from supervisor.errors import LaunchError, SuperviseError
 from supervisor.launch import libc
 
 if TYPE_CHECKING:
     from probes.gateway.ground import Ground
+    from probes.gateway.inspecting import Inspecting
     from probes.gateway.porter import Porter
 
 _NAME = b"supervise-gate"
@@ -67,11 +68,12 @@ class Gateway:
     _closed: bool = False
 
     @classmethod
-    def start(cls, policy: NetworkPolicy) -> Gateway:
+    def start(cls, policy: NetworkPolicy, inspecting: Inspecting | None = None) -> Gateway:
         """Fork it. Call it before threads are started.
 
         Args:
             policy: whose rules were checked when it was read.
+            inspecting: what reading inside TLS needs, None when the policy does not want that.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
@@ -81,7 +83,7 @@ class Gateway:
         try:
             pid = os.fork()
             if pid == 0:
-                _be_gateway(supervisor, theirs, set_ready, policy)
+                _be_gateway(supervisor, theirs, set_ready, policy, inspecting)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
@@ -175,7 +177,8 @@ class Gateway:
                 elif message.startswith(b"!"):
                     problem = _problem(message)
                 elif self._take is not None:
-                    self._take(read_told(message))
+                    for told in read_batch(message) if message.startswith(BATCH) else (read_told(message),):
+                        self._take(told)
             else:
                 self._dead(problem)
         except Exception as err:  # noqa: BLE001 - it must be said, whatever it is
@@ -209,7 +212,9 @@ def _failed(problem: str) -> LaunchError:
 # -- in the child ------------------------------------------------------------------------------------------------------
 
 
-def _be_gateway(supervisor: int, control: socket.socket, set_ready: int, policy: NetworkPolicy) -> None:
+def _be_gateway(
+    supervisor: int, control: socket.socket, set_ready: int, policy: NetworkPolicy, inspecting: Inspecting | None
+) -> None:
     """Be the gateway. Never returns: the code of the caller must not run twice."""
     code = 1
     try:
@@ -225,7 +230,7 @@ def _be_gateway(supervisor: int, control: socket.socket, set_ready: int, policy:
         with contextlib.suppress(OSError):
             Path("/proc/self/comm").write_bytes(_NAME)
         _close_all_but(control.fileno(), set_ready)
-        _serve(supervisor, control, set_ready, policy)
+        _serve(supervisor, control, set_ready, policy, inspecting)
         code = 0
     except BrokenPipeError:
         pass  # the supervisor is gone
@@ -253,7 +258,9 @@ def _close_all_but(*kept: int) -> None:
             os.dup2(null, standard)
 
 
-def _serve(supervisor: int, control: socket.socket, set_ready: int, policy: NetworkPolicy) -> None:
+def _serve(
+    supervisor: int, control: socket.socket, set_ready: int, policy: NetworkPolicy, inspecting: Inspecting | None
+) -> None:
     _tie_to(supervisor)
     from probes.gateway import ground  # noqa: PLC0415 - all imports are ours, the supervisor needs none of them
 
@@ -275,11 +282,18 @@ def _serve(supervisor: int, control: socket.socket, set_ready: int, policy: Netw
     control.send(pack_told(GatewayStarted(n=-1, time_ns=boottime_ns()), None, NONE))
     porter = Porter(laid, control, expecting=policy.default is not NetworkDefault.DENY or bool(policy.allow))
     if porter.run():
-        _decide(supervisor, laid, control, policy, porter)
+        _decide(supervisor, laid, control, policy, porter, inspecting)
     control.send(b"stopped")
 
 
-def _decide(supervisor: int, laid: Ground, control: socket.socket, policy: NetworkPolicy, porter: Porter) -> None:
+def _decide(
+    supervisor: int,
+    laid: Ground,
+    control: socket.socket,
+    policy: NetworkPolicy,
+    porter: Porter,
+    inspecting: Inspecting | None,
+) -> None:
     """Import what decides, as long as we may read where we are installed; then be nobody, and serve."""
     from policies.network import NetworkRules  # noqa: PLC0415
     from probes.gateway import questions  # noqa: PLC0415
@@ -287,8 +301,10 @@ def _decide(supervisor: int, laid: Ground, control: socket.socket, policy: Netwo
 
     rules = NetworkRules.from_texts(policy.default, allow=policy.allow, deny=policy.deny, maps=policy.map)
     questions.load()
+    if inspecting is not None:
+        inspecting.load()
     _become_nobody(supervisor)
-    service = Service(laid, rules, control, ask_host)
+    service = Service(laid, rules, control, ask_host, inspecting)
     service.take_over(porter)
     gc.enable()
     service.run()

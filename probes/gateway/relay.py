@@ -27,6 +27,9 @@ from probes.gateway.speech import Place, Refused, Speech, find_place, what_it_na
 from supervisor.events import ConnectionAllowed, ConnectionBlocked, ConnectionClosed, ConnectionSinkholed
 
 if TYPE_CHECKING:
+    from probes.gateway.http_head import RequestHead
+    from probes.gateway.inspecting import Inspected
+    from probes.gateway.inspection import Step
     from probes.gateway.service import Service
 
 HELD = 256 * 1024
@@ -80,8 +83,9 @@ class Connection:
     """From accept to the account of its end."""
 
     __slots__ = (
-        "_account", "_bytes_in", "_bytes_out", "_client", "_deadline", "_dialling", "_early", "_kept", "_kept_bytes",
-        "_opened_ns", "_place", "_server", "_service", "_silence", "_speech", "number", "source",
+        "_account", "_bytes_in", "_bytes_out", "_client", "_deadline", "_dialling", "_early", "_inspected", "_kept",
+        "_kept_bytes", "_opened_ns", "_place", "_refusal", "_server", "_service", "_silence", "_speech", "number",
+        "source",
     )  # fmt: skip
 
     def __init__(self, service: Service, number: int, sock: socket.socket, source: tuple[str, int]) -> None:
@@ -101,6 +105,8 @@ class Connection:
         self._deadline: Later | None = None
         self._dialling = False
         self._account = ""
+        self._inspected: Inspected | None = None  # what is inside TLS is read
+        self._refusal: Refused | None = None  # why a request inside TLS must not go on
 
     # -- deciding --------------------------------------------------------------------------------------------------
 
@@ -211,17 +217,28 @@ class Connection:
                 return
             if not count:
                 self._client.ended = True
+                if self._inspected is not None:
+                    self._take_step(self._inspected.ended(client=True))
+                elif self._speech is not None and (rest := self._speech.finish()):
+                    self._pass_on(rest)
                 return
             self._service.received_bytes += count
             self._hear(_view[:count])
+            if self._account in ("blocked", "done"):
+                return
 
     def _hear(self, data: memoryview) -> None:
         speech = self._speech
         if speech is None:
             return
+        if self._inspected is not None:
+            self._take_step(self._inspected.hear(None, bytes(data)))
+            return
         self._kept_bytes += len(data)
         passed: bytes | memoryview = data if speech.open else speech.feed(bytes(data))
-        if passed:
+        if passed and self._service.inspecting is not None and speech.said.hello is not None:
+            self._inspect(bytes(passed))
+        elif passed:
             self._pass_on(passed)
         self._set_deadline(waiting=speech.waiting)
 
@@ -234,7 +251,61 @@ class Connection:
         else:
             self._server.send(data)
 
+    # -- inside TLS ------------------------------------------------------------------------------------------------
+
+    def _inspect(self, first: bytes) -> None:
+        """Begin to read inside TLS: the server is dialled, and greeted before the client is."""
+        from probes.gateway.inspecting import Inspected  # noqa: PLC0415 - only what reads inside TLS needs it
+
+        place, speech, inspecting = self._place, self._speech, self._service.inspecting
+        if place is None or speech is None or inspecting is None:
+            return
+        host = speech.said.host or str(plain_address(place.address))
+        self._inspected = Inspected(inspecting, host, place.port, judge=self._judge)
+        self._kept_bytes = 0
+        self._take_step(self._inspected.hear(speech.said.hello, first))
+        self._dial()
+
+    def _judge(self, head: RequestHead) -> str | None:
+        """Judge a request that was read inside TLS, like one that was not."""
+        try:
+            if self._speech is not None:
+                self._speech.judge_request(head)
+        except Refused as err:
+            self._refusal = err
+            return str(err)
+        return None
+
+    def _take_step(self, step: Step) -> None:
+        """Send what an inspection wants sent, tell what it found, and end what it wants ended.
+
+        Raises:
+            Refused: a request must not go on.
+        """
+        inspected, server = self._inspected, self._server
+        if inspected is None:
+            return
+        now = boottime_ns()
+        for event in inspected.events(step, n=-1, time_ns=now, connection=self.number, source=written(*self.source)):
+            self._service.tell(event, self.source)
+        if step.to_server and server is not None:
+            self._bytes_out += len(step.to_server)
+            server.send(step.to_server)
+        if step.to_client:
+            self._client.send(step.to_client)
+        failure = inspected.failure
+        if failure is not None and failure.side == "request":
+            raise self._refusal or Refused(failure.reason, host=self._place_host(), rule="http")
+        if failure is not None:
+            self.close(failure.reason)
+            return
+        self._client.ended |= step.end_server
+        if server is not None:
+            server.ended |= step.end_client
+
     def _full(self, side: Side | None) -> bool:
+        if self._inspected is not None and self._inspected.waiting_bytes >= HELD:
+            return True
         return len(self._early) >= HELD if side is None or self._dialling else len(side.waiting) >= HELD
 
     def _set_deadline(self, *, waiting: bool) -> None:
@@ -324,8 +395,15 @@ class Connection:
         try:
             if early:
                 server.send(early)
+            if self._inspected is not None:
+                self._take_step(self._inspected.dialled())
         except OSError as err:
             self._fail(err, "the server")
+            return
+        except Refused as err:
+            self._block(str(err), host=err.host, rule=err.rule, would_allow=err.would_allow)
+            return
+        if self._account in ("blocked", "done"):
             return
         self._set_deadline(waiting=self._speech is not None and self._speech.waiting)
         self._settle()
@@ -362,9 +440,16 @@ class Connection:
                 return
             if not count:
                 server.ended = True
+                if self._inspected is not None:
+                    self._take_step(self._inspected.ended(client=False))
                 return
             data = _view[:count]
             self._bytes_in += count
+            if self._inspected is not None:
+                self._take_step(self._inspected.from_server(bytes(data)))
+                if self._account in ("blocked", "done"):
+                    return
+                continue
             self._client.send(data)
             speech = self._speech
             if speech is not None and not speech.open:
@@ -378,7 +463,7 @@ class Connection:
         """Pass on the ends that were reached, and wait for what comes next."""
         client, server = self._client, self._server
         if server is None or self._dialling:
-            if client.ended and not self._dialling and not self._early:
+            if client.ended and not self._dialling and not self._early and self._inspected is None:
                 self._ended_early()
                 return
             want = 0 if client.ended or len(self._early) >= HELD else READ

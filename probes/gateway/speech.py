@@ -164,6 +164,18 @@ class Speech:
         self._kept += data
         return self._classify()
 
+    def finish(self) -> bytes:
+        """Be told that the client says no more: what it began that could still have become a request is none.
+
+        Raises:
+            Refused: as for `feed`.
+        """
+        if self._inner is not None:
+            return self._inner.finish()
+        if self._open or self._hello is not None or self._requests is not None or not self._kept:
+            return b""
+        return self._let_through("other", bytes(self._kept))
+
     def _classify(self) -> bytes:
         first = bytes(self._kept)
         if not first:
@@ -249,7 +261,12 @@ class Speech:
         reason = f"{how} {name}, which {place.address} was no answer for"
         raise Refused(reason, host=name, would_allow=f"--allow {written(name, place.port)}")
 
-    def _judge_host(self, head: RequestHead) -> Decision:
+    def judge_request(self, head: RequestHead) -> Decision:
+        """Judge the host that a request names.
+
+        Raises:
+            Refused: it is not one that may be reached here.
+        """
         place = self._place
         if head.host is None:
             if head.host_text is not None:
@@ -296,7 +313,7 @@ class Speech:
 
     def _take(self, piece: RequestHead | Payload | Opaque) -> bytes:
         if isinstance(piece, RequestHead):
-            decision = self._judge_host(piece)
+            decision = self.judge_request(piece)
             if piece.switches and self.unanswered:
                 raise Refused("a switch of protocols behind a request without an answer", rule="http")
             if piece.switches and self._requests is not None and self._requests.in_body:

@@ -26,6 +26,7 @@ from supervisor.events.gateway import (
     GatewayStopped,
     NameAsked,
 )
+from supervisor.events.inspected import InspectionFailed, RequestAnswered, RequestSent, StreamDigested
 from supervisor.events.places import PlaceChanged, PlaceDeclared, PlaceUnwatched
 from supervisor.events.processes import (
     MembershipLeft,
@@ -97,6 +98,7 @@ __all__ = [
     "GatewayDied",
     "GatewayStarted",
     "GatewayStopped",
+    "InspectionFailed",
     "Kind",
     "LimitReached",
     "LogWaited",
@@ -113,12 +115,15 @@ __all__ = [
     "ProcessKey",
     "ProcessReached",
     "ProcessStarted",
+    "RequestAnswered",
+    "RequestSent",
     "ScheduleFound",
     "ServiceAnswered",
     "SignalSent",
     "SocketBound",
     "SocketCreated",
     "StageCommitted",
+    "StreamDigested",
     "SyscallRefused",
     "TrialCounted",
     "TrialEmptied",

@@ -50,6 +50,8 @@ SYSTEM_MODULES = frozenset({"os", "socket", "subprocess", "ctypes", "time", "ran
 
 SYSTEM_ACCESS = {
     "supervisor.clock": "the trusted clocks",
+    "supervisor.inspected": "names paths in bytes",
+    "supervisor.learning": "asks for the architecture",
     "supervisor.preparing": "fixes who runs, where and under which id: users, groups, environment, randomness",
     "supervisor.declared": "looks up the places that a policy names on this host",
     "supervisor.concluding": "names paths in bytes and asks for the architecture",

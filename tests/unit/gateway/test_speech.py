@@ -210,3 +210,14 @@ def test_the_name_in_swallowed_bytes_is_found() -> None:
     assert list(what_it_names(hello(b"evil.test"))) == ["evil.test"]
     assert list(what_it_names(EVIL)) == ["evil.test"]
     assert list(what_it_names(b"\x00\x01")) == []
+
+
+def test_what_never_became_a_request_passes_when_the_client_ends() -> None:
+    """Words without an end of line could have been the beginning of one until then; half a head or hello still could."""
+    words = speech("203.0.113.7:80", names=())
+    assert words.feed(b"hello world") == b""
+    assert words.finish() == b"hello world"
+    for begun in (b"GET / HTTP/1.1\r\nHost: evil.test\r\n", b"\x16\x03\x01\x02\x00\x01"):
+        half = speech("203.0.113.7:80", names=())
+        assert half.feed(begun) == b""
+        assert half.finish() == b""
