@@ -18,7 +18,6 @@ from __future__ import annotations
 import array
 import contextlib
 import gc
-import json
 import os
 import resource
 import signal
@@ -187,7 +186,7 @@ class Gateway:
                     self._flushed.set()
                 elif message == b"stopped":
                     break
-                elif message.startswith(b"{"):
+                elif message.startswith(b"!"):
                     problem = _problem(message)
                 elif self._take is not None:
                     for told in read_batch(message) if message.startswith(BATCH) else (read_told(message),):
@@ -212,10 +211,9 @@ class Gateway:
 def _problem(message: bytes) -> str:
     if not message:
         return "its process ended"
-    try:
-        return str(json.loads(message)["problem"])
-    except (ValueError, KeyError, TypeError):
-        return "it said something that is no word of its own"
+    if message.startswith(b"!"):
+        return message[1:].decode(errors="replace")
+    return "it said something that is no word of its own"
 
 
 def _failed(problem: str) -> LaunchError:
@@ -256,7 +254,7 @@ def _be_gateway(supervisor: int, control: socket.socket, set_ready: int, policy:
 
 def _say(control: socket.socket, problem: str) -> None:
     with contextlib.suppress(OSError):
-        control.send(json.dumps({"problem": problem}).encode())
+        control.send(b"!" + problem.encode(errors="replace"))
 
 
 def _close_all_but(*kept: int) -> None:
