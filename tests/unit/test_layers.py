@@ -82,6 +82,7 @@ SYSTEM_ACCESS = {
     "probes.gateway.netlink": "speaks to the kernel's routing",
     "probes.gateway.porter": "accepts connections and holds them",
     "probes.gateway.process": "forks the gateway, holds its socket, gives up its privileges",
+    "probes.gateway.side": "owns one socket of a connection",
     "probes.gateway.relay": "passes bytes between sockets",
     "probes.gateway.service": "accepts, answers, and asks the host for names",
     "probes.shared": "watches places of the host",
