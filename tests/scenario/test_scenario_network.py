@@ -10,7 +10,7 @@ import pytest
 from scenario_lab import Lab
 from scenario_network import Acted, act, digesting, greeting, options, serving, web
 
-pytestmark = pytest.mark.kernel("witness", "overlay", "cgroup")
+pytestmark = pytest.mark.kernel("witness", "overlay", "cgroup", "gateway")
 
 REACHING = """
 act("get", lambda: get("api.test"))

@@ -14,7 +14,7 @@ from scenario_lab import Lab, python, wait_until
 from scenario_network import ACTING, Acted, Outside, act, options, serving, web
 from test_scenario_network import make_lab
 
-pytestmark = pytest.mark.kernel("witness", "overlay", "cgroup")
+pytestmark = pytest.mark.kernel("witness", "overlay", "cgroup", "gateway")
 
 TRYING = """
 act("other host", lambda: get("api.test", named="evil.test"))
