@@ -125,7 +125,7 @@ class CredentialFold:
             CredentialFound: self._found,
             CanaryLeaked: self._leaked,
         }
-        return known | dict.fromkeys(_ACTS, self._act)
+        return known | dict.fromkeys(_ACTS, self._act) | dict.fromkeys((FileOpened, FileWritten), self._opened_file)
 
     # -- what there was --
 
@@ -168,15 +168,33 @@ class CredentialFold:
 
     # -- what the trial did --
 
-    def _act(self, event: Event) -> None:
+    def _ready(self, event: Event) -> Guard | None:
+        """Give what tells credentials from other things; until it is known, the event is kept."""
         if self._guard is None:
             if self._guarded is None or len(self._placed) < self._guarded.canaries:
                 self._early += [event] if len(self._early) < _WAITING else []
-                return
-            self._guard = Guard(self._guarded, self._placed)
-        for use in _ACTS[type(event)](event, self._guard):
-            self._add(use, event)
-        if isinstance(event, FileOpened) and (other := _PROC.fullmatch(event.path)):
+            else:
+                self._guard = Guard(self._guarded, self._placed)
+        return self._guard
+
+    def _act(self, event: Event) -> None:
+        guard = self._guard or self._ready(event)
+        if guard is not None:
+            for use in _ACTS[type(event)](event, guard):
+                self._add(use, event)
+
+    def _opened_file(self, event: Event) -> None:
+        """Take an open or a write: there may be a million, of which hardly one is of a credential."""
+        guard = self._guard or self._ready(event)
+        if guard is None or not isinstance(event, FileOpened | FileWritten):
+            return
+        if event.path.startswith(b"/proc/") and isinstance(event, FileOpened):
+            self._proc(event)
+        if guard.find(event.path) is not None:
+            self._act(event)
+
+    def _proc(self, event: FileOpened) -> None:
+        if other := _PROC.fullmatch(event.path):
             key = (event.process, int(other[1]), other[2], event.error is not None)
             self._memory.setdefault(key, Numbers()).add(event.n, event.time_ns)
 
@@ -189,8 +207,9 @@ class CredentialFold:
             return ()
         self._guard = self._guard or Guard(self._guarded, self._placed)
         early, self._early = self._early, []
+        handlers = self.handlers()
         for event in early:
-            self._act(event)
+            handlers[type(event)](event)
         pids: dict[ProcessKey | None, int] = {process.key: process.pid for process in processes}
         for (process, pid, what, refused), numbers in self._memory.items():
             if pids.get(process) != pid:
