@@ -97,7 +97,7 @@ class Credentials:
             CredentialGuarded,
             {
                 "home": os.fsencode(self.home or ""),
-                "homes": tuple(map(os.fsencode, self.others)),
+                "homes": tuple(map(os.fsencode, self._further_homes())),
                 "relative": data.home_paths,
                 "absolute": own,
                 "anywhere": data.anywhere,
@@ -105,7 +105,7 @@ class Credentials:
                 "sockets": self.sockets,
                 "addresses": data.metadata_addresses,
                 "names": data.metadata_names,
-                "masked": masked,
+                "masked": tuple(dict.fromkeys((*masked, *map(os.path.realpath, masked)))),
                 "canaries": len(placed),
             },
         )
@@ -116,6 +116,11 @@ class Credentials:
                 yield CredentialPassed, {"name": secret.name, "fingerprint": self.fingerprint(secret.name)}
         for fields in placed:
             yield CanaryPlaced, fields
+
+    def _further_homes(self) -> Iterator[str]:
+        """Give the other homes, and where each leads that is named by a symlink: the kernel tells real paths."""
+        real = (os.path.realpath(home) for home in (*([self.home] if self.home else []), *self.others))
+        yield from (home for home in dict.fromkeys((*self.others, *real)) if home != self.home)
 
     def _placed(self) -> Iterator[dict[str, Any]]:
         files = {path for planted in self.planted for path in planted.paths()}
