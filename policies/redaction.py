@@ -16,10 +16,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from policies.credentials import REDACTED_MIN_BYTES
-from policies.encodings import base32_forms, base64_forms, url_encoded
-from policies.spotting import VALUE_MIN_BYTES, Spotter, compacted
+
+if TYPE_CHECKING:  # what most runs have nothing to do with costs them no import
+    from policies.spotting import Spotter
+
+CUT_MIN_BYTES = 12
+"""A value that is shorter is not recognised in pieces: `policies.spotting` would meet it by chance."""
 
 _GRAM = 8
 _SURE = 2 * _GRAM - 1
@@ -48,7 +53,7 @@ class Redactor:
         self._pieces = frozenset(piece for form in forms if len(form) >= _SURE for piece in _first_pieces(form))
         self._counts: Counter[tuple[str, str]] = Counter()
         self._lock = Lock()
-        self._values = tuple((name, value) for name, value in listed if len(value) >= VALUE_MIN_BYTES)
+        self._values = tuple((name, value) for name, value in listed if len(value) >= CUT_MIN_BYTES)
 
     @property
     def empty(self) -> bool:
@@ -81,7 +86,7 @@ class Redactor:
     def sweep(self, data: bytes, *, where: str) -> bytes:
         """Take every value out of some bytes, and all of them where a value is cut up in them."""
         clean = self.redact(data, where=where)
-        if len(clean) < VALUE_MIN_BYTES or not self._values:
+        if len(clean) < CUT_MIN_BYTES or not self._values:
             return clean
         for sighting in self._spotter.spot(clean):
             with self._lock:
@@ -91,8 +96,10 @@ class Redactor:
 
     @cached_property
     def _spotter(self) -> Spotter:
+        from policies.spotting import Spotter, compacted  # noqa: PLC0415 - see above
+
         known = {compacted(value): (name, value) for name, value in self._values}
-        return Spotter(pair for plain, pair in known.items() if len(plain) >= VALUE_MIN_BYTES)
+        return Spotter(pair for plain, pair in known.items() if len(plain) >= CUT_MIN_BYTES)
 
     def redact_text(self, text: str, *, where: str) -> str:
         """Take every value out of a text as `sweep` does; the length in UTF-8 stays the same."""
@@ -113,6 +120,8 @@ NOTHING_HIDDEN = Redactor(())
 
 
 def _forms(value: bytes) -> Iterator[bytes]:
+    from policies.encodings import base32_forms, base64_forms, url_encoded  # noqa: PLC0415 - see above
+
     yield value
     yield value.lower()
     if b"/" in value:
