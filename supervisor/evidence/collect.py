@@ -128,7 +128,7 @@ def _collect(
         flows=flows,
         contacts=contacts,
         coverage=cover(
-            (*gaps, *file_gaps, *met.gaps, *foreign_gaps(met, places)),
+            (*gaps, *file_gaps, *met.gaps, *foreign_gaps(met, places), *folds.credentials.gaps()),
             line,
             served=noted.gateway.started is not None,
             credentials=folds.credentials.witnessed,

@@ -26,6 +26,7 @@ from supervisor.events import (
     CredentialDropped,
     CredentialFound,
     CredentialGuarded,
+    CredentialLooked,
     CredentialPassed,
     CredentialRedacted,
     DatagramBlocked,
@@ -45,7 +46,7 @@ from supervisor.events import (
     SyscallRefused,
 )
 from supervisor.evidence.bounded import Numbers
-from supervisor.evidence.facts import CredentialUse, Facts, Process
+from supervisor.evidence.facts import Coverage, CredentialUse, Facts, Gap, Process, Route
 from supervisor.evidence.guard import CANARY, FILE, Guard, Guarded
 from supervisor.evidence.naming import show
 from supervisor.evidence.processes import Cast
@@ -77,7 +78,13 @@ def with_credentials(facts: Facts, events: Iterable[Event]) -> Facts:
     for event in events:
         if (handle := handlers.get(type(event))) is not None:
             handle(event)
-    return replace(facts, credentials=_in_order((*facts.credentials, *fold.recorded())))
+    coverage = tuple(_with_gaps(entry, fold.gaps()) for entry in facts.coverage)
+    return replace(facts, credentials=_in_order((*facts.credentials, *fold.recorded())), coverage=coverage)
+
+
+def _with_gaps(entry: Coverage, gaps: tuple[Gap, ...]) -> Coverage:
+    found = tuple(gap for gap in gaps if gap.route == entry.route)
+    return replace(entry, gaps=(*entry.gaps, *found), complete=False) if found else entry
 
 
 def _in_order(uses: Iterable[CredentialUse]) -> tuple[CredentialUse, ...]:
@@ -106,6 +113,7 @@ class CredentialFold:
         self._placed: list[CanaryPlaced] = []
         self._guard: Guard | None = None
         self._early: list[Event] = []
+        self._looked_for: list[Event] = []
         self._uses: dict[_Use, Numbers] = {}
         self._memory: dict[tuple[ProcessKey | None, int, bytes, bool], Numbers] = {}
 
@@ -124,6 +132,7 @@ class CredentialFold:
             CredentialRedacted: self._redacted,
             CredentialFound: self._found,
             CanaryLeaked: self._leaked,
+            CredentialLooked: self._looked_for.append,
         }
         return known | dict.fromkeys(_ACTS, self._act) | dict.fromkeys((FileOpened, FileWritten), self._opened_file)
 
@@ -217,6 +226,20 @@ class CredentialFold:
                 use = _Use(sort, f"/proc/{pid}/{what.decode()}", DENIED if refused else READ, process)
                 self._uses.setdefault(use, numbers)
         return _in_order(self._finished(cast))
+
+    def gaps(self) -> tuple[Gap, ...]:
+        """Say where a decoy may lie that nobody looked for."""
+        return tuple(
+            Gap(
+                route=Route.CREDENTIAL,
+                rule="unsearched-files",
+                text=f"{event.left_out} touched files were not searched to their end for decoys: {event.reason}",
+                events=(event.n,),
+                costs=frozenset({"scope", "separation"}),
+            )
+            for event in sorted(self._looked_for, key=lambda event: event.n)
+            if isinstance(event, CredentialLooked) and event.decoys and event.left_out
+        )
 
     def recorded(self) -> tuple[CredentialUse, ...]:
         """Build the uses that the supervisor recorded: they need nobody's word for who is who."""

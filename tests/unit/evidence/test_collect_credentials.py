@@ -10,6 +10,7 @@ from transcript import MAIN, Transcript
 
 from policies.credentials import credential_data
 from supervisor import events as ev
+from supervisor.evidence.credentials import with_credentials
 from supervisor.evidence.facts import CredentialUse
 
 HOME = b"/home/me"
@@ -226,3 +227,25 @@ def test_any_order_of_delivery_tells_the_same() -> None:
         random.Random(seed).shuffle(shuffled)  # noqa: S311 - an order, no secret
         assert trial.facts(events=shuffled).credentials == expected
     assert trial.facts(events=reversed(trial.events)).credentials == expected
+
+
+def looked(trial: Transcript, *, decoys: bool) -> ev.CredentialLooked:
+    """End the search of a trial's files before all were searched."""
+    event = trial.add(ev.CredentialLooked, process=None, files=3, left_out=2, reason="it took 1 s", decoys=decoys)
+    assert isinstance(event, ev.CredentialLooked)
+    return event
+
+
+def test_files_that_were_not_searched_are_a_gap_where_a_decoy_may_lie_in_them() -> None:
+    """It costs scope and separation; a search for what only looks like a credential costs nothing."""
+    for decoys in (True, False):
+        trial = told(Transcript())
+        trial.exit()
+        trial.endpoint()
+        trial.end()
+        before = trial.facts()
+        event = looked(trial, decoys=decoys)
+        added = with_credentials(before, [event])
+        found = [(gap.rule, sorted(gap.costs)) for gap in added.gaps]
+        assert found == ([("unsearched-files", ["scope", "separation"])] if decoys else [])
+        assert added.gaps == trial.facts().gaps
