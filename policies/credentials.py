@@ -133,8 +133,8 @@ def find_secrets(environ: Mapping[str, str], policy: Policy) -> tuple[Secret, ..
 def hidden_values(secrets: Iterable[Secret]) -> Iterator[tuple[str, bytes]]:
     """Give what must be in nothing that is written, with the name it is redacted to; the longest first.
 
-    The password of a URL is such a value of its own, and so is each long line of a key. Left alone is what any text may hold by chance: passed values
-    below `REDACTED_MIN_BYTES`, and dropped ones that are short or a plain word.
+    The password of a URL is such a value of its own, and so is each long line of a key. Left alone is what any text may
+    hold by chance: passed values below `REDACTED_MIN_BYTES`, and dropped ones that are short or a plain word.
     """
     found: dict[bytes, str] = {}
     for secret in secrets:

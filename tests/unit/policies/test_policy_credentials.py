@@ -170,11 +170,6 @@ def test_values_are_hidden_unless_any_text_may_hold_them() -> None:
 
 def test_each_line_of_a_key_is_hidden_by_itself() -> None:
     """A program reads a key line by line; the lines around it are the same in every key."""
-    lines = (
-        "-----BEGIN OPENSSH PRIVATE KEY-----",
-        "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAE",
-        "QyNTUxOQAA",
-        "-----END-----",
-    )
-    key = "\n".join(lines)
+    body = ("b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAE", "QyNTUxOQAA")
+    key = "\n".join(("-----BEGIN OPENSSH PRIVATE KEY-----", *body, "-----END OPENSSH PRIVATE KEY-----"))
     assert hidden(key + "\n", passed=True) == [key.encode(), body[0].encode()]
