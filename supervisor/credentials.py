@@ -98,6 +98,7 @@ class Credentials:
         """
         data = credential_data()
         placed = tuple(self._placed())
+        hidden = [path for path in masked if path not in {planted.path for planted in self.planted}]
         own = masked_globs(None, workspace=self.workspace, mask=tuple(_with_home(self.mask, self.home)))
         yield (
             CredentialGuarded,
@@ -111,7 +112,7 @@ class Credentials:
                 "sockets": self.sockets,
                 "addresses": data.metadata_addresses,
                 "names": data.metadata_names,
-                "masked": tuple(dict.fromkeys((*masked, *map(os.path.realpath, masked)))),
+                "masked": tuple(dict.fromkeys((*hidden, *map(os.path.realpath, hidden)))),
                 "canaries": len(placed),
             },
         )

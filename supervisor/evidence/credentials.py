@@ -11,6 +11,7 @@ The laws:
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -54,6 +55,9 @@ from supervisor.evidence.processes import Cast
 READ, DENIED, WRITTEN, CREATED, PASSED, USED, LEAKED = (
     "read", "denied", "written", "created", "passed", "used", "leaked",
 )  # fmt: skip
+
+_DENYING = frozenset({errno.EPERM, errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.EROFS, errno.ELOOP, errno.EXDEV})
+"""What an attempt fails with where nothing is given. An attribute that a file lacks is none of it."""
 
 DECOYS = "decoys"
 """What the decoys of a run are called together, as far as they only lie there."""
@@ -271,10 +275,10 @@ def _opened(event: Event, guard: Guard) -> Iterator[_Use]:
         return
     if found.made_only and not event.writes:
         return
-    if event.reads and not found.made_only:
-        denied = event.error is not None or found.masked
-        yield _Use(found.what, found.name, DENIED if denied else READ, event.process)
-    if event.writes and event.error is not None and not event.reads:
+    did = _answer(event, READ, found)
+    if event.reads and not found.made_only and did is not None:
+        yield _Use(found.what, found.name, did, event.process)
+    if event.writes and not event.reads and did == DENIED:
         yield _Use(found.what, found.name, DENIED, event.process)
     if event.created and event.error is None:
         yield _Use(found.what, found.name, CREATED, event.process)
@@ -284,9 +288,9 @@ def _looked(event: Event, guard: Guard) -> Iterator[_Use]:
     """A look that changes and opens nothing is an attempt where there was nothing to see, and a listing a read."""
     if not isinstance(event, FileEvent) or not event.reachable or (found := guard.find(event.path)) is None:
         return
-    denied = event.error is not None or found.masked
-    if not found.made_only and (denied or not isinstance(event, FileLookedUp)):
-        yield _Use(found.what, found.name, DENIED if denied else READ, event.process)
+    did = _answer(event, READ, found)
+    if not found.made_only and (did == DENIED or (did == READ and not isinstance(event, FileLookedUp))):
+        yield _Use(found.what, found.name, did, event.process)
 
 
 def _written(event: Event, guard: Guard) -> Iterator[_Use]:
@@ -307,8 +311,15 @@ def _named(event: Event, guard: Guard) -> Iterator[_Use]:
 
 
 def _changing(event: FileEvent, found: Guarded | None, action: str) -> Iterator[_Use]:
-    if found is not None:
-        yield _Use(found.what, found.name, DENIED if event.error is not None else action, event.process)
+    if found is not None and (did := _answer(event, action)) is not None:
+        yield _Use(found.what, found.name, did, event.process)
+
+
+def _answer(event: FileEvent, action: str, found: Guarded | None = None) -> str | None:
+    """Tell what came of an attempt: what was wanted, or nothing; None where it failed for a reason of its own."""
+    if event.error is not None:
+        return DENIED if event.error in _DENYING else None
+    return DENIED if found is not None and found.masked else action
 
 
 def _refused(event: Event, _guard: Guard) -> Iterator[_Use]:

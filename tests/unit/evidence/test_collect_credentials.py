@@ -80,6 +80,21 @@ def test_every_way_to_read_is_told(path: bytes, error: int | None, expected: tup
     assert uses(trial) == {expected}
 
 
+def test_looks_are_attempts_where_nothing_was_to_be_seen() -> None:
+    """A stat of what lies open is none, nor is an attribute that it lacks; a listing of a masked directory is one."""
+    trial = told(Transcript())
+    trial.file(ev.FileLookedUp, HOME + b"/.netrc", how="newfstatat")
+    trial.file(ev.FileLookedUp, HOME + b"/.netrc", how="lgetxattr", error=errno.ENODATA)
+    trial.file(ev.FileLookedUp, HOME + b"/.pgpass", how="access", error=errno.ENOENT)
+    trial.file(ev.FileListed, HOME + b"/.ssh")
+    trial.file(ev.FileListed, HOME + b"/.aws")
+    assert uses(trial) == {
+        ("file", "~/.pgpass", "denied"),
+        ("file", "~/.ssh", "denied"),
+        ("file", "~/.aws", "read"),
+    }
+
+
 @pytest.mark.parametrize(
     "path", [b"/home/me/work/main.py", b"/etc/ssl/certs/ca.pem", b"/home/me/.sshd", b"/etc/shadows", b"/home/me"]
 )
