@@ -127,6 +127,24 @@ def test_a_slab_stays_whole_without_the_value() -> None:
     assert named.inode == int.from_bytes(SHORT[:7], "little")
 
 
+texts = st.binary(max_size=60).map(lambda text: text.replace(b"\0", b"."))
+
+
+@given(st.lists(st.tuples(texts, st.booleans(), texts), min_size=1, max_size=12), secrets)
+def test_every_slab_keeps_its_records(parts: list[tuple[bytes, bool, bytes]], value: bytes) -> None:
+    """Whatever the records hold, their bounds and numbers stay, and the value is in none of their texts."""
+    whole = [before + (value if holds else b"") + after for before, holds, after in parts]
+    slab = b"".join(record(RecordKind.FILE_OPENED, text.replace(b"\0", b".") + b"\0") for text in whole)
+    clean = redact_slab(slab, redactor(value))
+    assert len(clean) == len(slab)
+    events = list(decode_slab(clean, 0))
+    assert len(events) == len(parts)
+    for event, text in zip(events, whole, strict=True):
+        assert isinstance(event, ev.FileOpened)
+        assert len(event.path) == len(text) + 1
+        assert value not in event.path
+
+
 def test_a_slab_without_a_value_is_not_copied() -> None:
     """The usual case costs one look."""
     slab = record(RecordKind.FILE_OPENED, os.urandom(40))
