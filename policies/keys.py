@@ -41,6 +41,7 @@ class Shape(StrEnum):
     COUNT = "count"
     CPUS = "number"
     SIZE = "size"
+    FLAG = "flag"
     ALLOW = "hosts"
     DENY = "denied hosts"
     MAPPINGS = "table"
@@ -231,6 +232,18 @@ NETWORK = Section(
             shape=Shape.MAPPINGS,
             about="Where the gateway dials for a HOST:PORT, ADDR:PORT; the only way to an address within the host.",
         ),
+        Key(
+            name="inspect",
+            field="inspect",
+            shape=Shape.FLAG,
+            about="Whether TLS is ended by the gateway, so that requests are judged and recorded one by one.",
+        ),
+        Key(
+            name="trust",
+            field="trust",
+            shape=Shape.TEXTS,
+            about="Files of certificates that vouch for inspected servers, beside the host's own list.",
+        ),
     ),
 )
 
@@ -248,11 +261,25 @@ CREDENTIALS = Section(
             expects="the name of a variable, without =",
         ),
         Key(
+            name="pass",
+            field="passed",
+            shape=Shape.TEXTS,
+            about="Names of the environment that are passed as credentials; one that is not set is an error.",
+            pattern=r"[^=\x00]+",
+            expects="the name of a variable, without =",
+        ),
+        Key(
             name="mask",
             field="mask",
             shape=Shape.TEXTS,
             about="Globs of further paths that the trial must not see; ~/ is the home of the user.",
             is_path=True,
+        ),
+        Key(
+            name="canaries",
+            field="canaries",
+            shape=Shape.FLAG,
+            about="Whether decoys lie where credentials usually do; one that is met again elsewhere is a violation.",
         ),
     ),
 )

@@ -165,20 +165,33 @@ class NetworkPolicy:
         allow: rules in the spelling of `policies.network.canonical_rules`: ``api.example.com:443``.
         deny: the same; they win over what is allowed.
         map: where the gateway dials for a host and port, ``HOST:PORT=ADDR:PORT`` each.
+        inspect: TLS is ended by the gateway, so that requests are evidence.
+        trust: files of certificates that vouch for inspected servers, beside the host's own list.
     """
 
     default: NetworkDefault = NetworkDefault.DENY
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     map: tuple[str, ...] = ()
+    inspect: bool = False
+    trust: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialsPolicy:
-    """Which names of the environment are kept, set or passed although they look secret; which paths are masked."""
+    """Which names of the environment are kept, set or passed although they look secret; which paths are masked.
+
+    Attributes:
+        env: names that are kept, whatever they look like.
+        passed: names that are passed as credentials (the key ``pass``): each must be set.
+        mask: globs of paths beside those of ``credentials.toml``.
+        canaries: decoys are placed where credentials usually lie and nothing real is passed.
+    """
 
     env: tuple[str, ...] = ()
+    passed: tuple[str, ...] = ()
     mask: tuple[str, ...] = ()
+    canaries: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,18 +20,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import UNSET, structs
 
+from policies.redaction import NOTHING_HIDDEN, Redactor
 from probes.gateway.process import Gateway
 from probes.gateway.wire import Told
 from probes.kernel import early, pins
 from probes.kernel.abi import Network
 from probes.kernel.consumer import Consumer
 from probes.kernel.decode import decode_slab
+from probes.kernel.slabs import redact_slab
 from probes.kernel.witness import KernelWitness, Loss
 from probes.shared import PlaceWatch
 from supervisor import clock
 from supervisor.canary import judge_canary
 from supervisor.errors import LaunchError, SuperviseError
 from supervisor.events import (
+    ConnectionBlocked,
     Event,
     EventsLost,
     GatewayDied,
@@ -61,6 +64,7 @@ from supervisor.log.signer import Signer
 from supervisor.log.syncer import Syncer
 from supervisor.log.writer import LogWriter
 from supervisor.preparing import Prepared
+from supervisor.redacting import redact_event
 from supervisor.request import Phase, Progress
 
 if TYPE_CHECKING:  # hardly any trial has services
@@ -73,6 +77,8 @@ _EMPTY_S = 5.0
 _NOTES_AT_ONCE = 64
 _KEPT_BYTES = 2 << 20
 _HEARD = 1024
+CANARY_RULE = "canary"
+"""What the gateway says of a connection to where the box tests itself."""
 
 
 class Tape:
@@ -81,16 +87,17 @@ class Tape:
     The opening canary is all that has happened so far; the acts of the closing one are the last that anybody does.
     """
 
-    def __init__(self, log: LogWriter) -> None:
-        """Begin with nothing."""
+    def __init__(self, log: LogWriter, redactor: Redactor = NOTHING_HIDDEN) -> None:
+        """Begin with nothing; the redactor takes out what must not be written."""
         self._log = log
+        self._redactor = redactor
         self._latest: deque[tuple[bytes, int]] = deque()
         self._size_bytes = 0
         self._heard: deque[Event] = deque(maxlen=_HEARD)
 
     def take(self, slab: memoryview, count: int) -> None:
         """Append one slab."""
-        copy = bytes(slab)
+        copy = redact_slab(bytes(slab), self._redactor)
         self._latest.append((copy, self._log.append_kernel(copy, count)))
         self._size_bytes += len(copy)
         while self._size_bytes > _KEPT_BYTES and len(self._latest) > 1:
@@ -103,8 +110,9 @@ class Tape:
         yield from tuple(self._heard)
 
     def hear(self, event: Event) -> None:
-        """Keep one of the latest events of the gateway."""
-        self._heard.append(event)
+        """Keep what the gateway tells of the canaries: the ends of thousands of connections would push it out."""
+        if isinstance(event, ConnectionBlocked) and event.rule == CANARY_RULE:
+            self._heard.append(event)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -134,7 +142,7 @@ class Trial:
 
     def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind
         """Write an event of the supervisor, and give it: numbered, with the time it is written at."""
-        return record(self.log, kind, **fields)
+        return redact_event(record(self.log, kind, **fields), self.prepared.credentials.redactor)
 
     def identify(self, pids: tuple[int, ...]) -> tuple[ProcessKey, ...]:
         """Name members for ever, in order of their start."""
@@ -197,7 +205,11 @@ class Trial:
         self.consumer.flush()
         canary = self.prepared.canary
         tested = judge_canary(
-            self.tape.latest(), actor, canary, marker_on_host=os.path.lexists(os.fsdecode(canary.marker))
+            self.tape.latest(),
+            actor,
+            canary,
+            marker_on_host=os.path.lexists(os.fsdecode(canary.marker)),
+            served=self.gateway.died is None,
         )
         self.record(TrialTested, process=actor, canary=which, findings=tested.findings, witnessed=tested.witnessed)
         return tested.findings
@@ -271,7 +283,11 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         early.wait_for_loading()
         guardian = Guardian.start(cgroup, prepared.run, on_death=lambda: pins.collect_garbage(root))
         stack.callback(guardian.release)
-        gateway = Gateway.start(prepared.request.policy.network)
+        gateway = Gateway.start(
+            prepared.request.policy.network,
+            lookout=prepared.credentials.lookout(),
+            inspecting=prepared.inspection.gateway if prepared.inspection else None,
+        )
         stack.callback(gateway.close)
         limited = LimitedCgroup.create(cgroup, prepared.limits)
         witness = KernelWitness.watch(root, cgroup.path, network=Network.PASS)
@@ -279,7 +295,13 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         brake = Brake(cgroup)
         room = Room(run.path, brake=brake, tell=prepared.request.on_notice, wait_s=prepared.room_wait_s)
         stack.callback(room.close)
-        log = LogWriter.create(run.log, manifest_digest=prepared.manifest_digest, patience=room)
+        redactor = prepared.credentials.redactor
+        log = LogWriter.create(
+            run.log,
+            manifest_digest=prepared.manifest_digest,
+            patience=room,
+            redact=None if redactor.empty else lambda event: redact_event(event, redactor),
+        )
         stack.callback(log.close)
         box = stack.enter_context(_hold_box(prepared, cgroup, limited, gateway))
         prefer_trial_as_victim(box.main_pid, box.helper_pids)
@@ -288,7 +310,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         places = prepared.request.policy.log.checkpoint_to
         signer = Signer(log, run.log, prepared.key, run_id=run.id, places=places)
         brake = Brake(cgroup)
-        tape = Tape(log)
+        tape = Tape(log, redactor)
         consumer = Consumer(witness, take=tape.take, brake=brake, tell_loss=lambda loss: _record_loss(log, loss))
         main, init = witness.identify(box.main_pid), witness.identify(box.init_pid)
         trial = Trial(
@@ -316,6 +338,8 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
             cgroup=cgroup.id,
             realtime_offset_ns=clock.realtime_offset_ns(),
         )
+        for kind, fields in prepared.credentials.events(prepared.spec.view.masks):
+            trial.record(kind, process=None, **fields)
         gateway.follow(lambda told: _record_told(log, witness, tape, told), lambda problem: _record_death(log, problem))
         consumer.start()
         stack.callback(_stop_quietly, consumer)

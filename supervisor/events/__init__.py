@@ -1,6 +1,16 @@
 """The words that all stages share: every kind of event, by subject; `supervisor.events.base` has their laws."""
 
 from supervisor.events.base import Event, Origin, ProcessKey, wire_kind
+from supervisor.events.credentials import (
+    CanaryLeaked,
+    CanaryPlaced,
+    CredentialDropped,
+    CredentialFound,
+    CredentialGuarded,
+    CredentialLooked,
+    CredentialPassed,
+    CredentialRedacted,
+)
 from supervisor.events.files import (
     FileChanged,
     FileCreated,
@@ -26,6 +36,7 @@ from supervisor.events.gateway import (
     GatewayStopped,
     NameAsked,
 )
+from supervisor.events.inspected import InspectionFailed, RequestAnswered, RequestSent, StreamDigested
 from supervisor.events.places import PlaceChanged, PlaceDeclared, PlaceUnwatched
 from supervisor.events.processes import (
     MembershipLeft,
@@ -70,6 +81,8 @@ from supervisor.events.trial import (
 from supervisor.events.witness import EventsLost, LogWaited, UnknownRecorded
 
 __all__ = [
+    "CanaryLeaked",
+    "CanaryPlaced",
     "CheckpointMissed",
     "CheckpointSigned",
     "ConnectionAllowed",
@@ -77,6 +90,12 @@ __all__ = [
     "ConnectionBlocked",
     "ConnectionClosed",
     "ConnectionSinkholed",
+    "CredentialDropped",
+    "CredentialFound",
+    "CredentialGuarded",
+    "CredentialLooked",
+    "CredentialPassed",
+    "CredentialRedacted",
     "DatagramBlocked",
     "DescriptorPassed",
     "Event",
@@ -97,6 +116,7 @@ __all__ = [
     "GatewayDied",
     "GatewayStarted",
     "GatewayStopped",
+    "InspectionFailed",
     "Kind",
     "LimitReached",
     "LogWaited",
@@ -113,12 +133,15 @@ __all__ = [
     "ProcessKey",
     "ProcessReached",
     "ProcessStarted",
+    "RequestAnswered",
+    "RequestSent",
     "ScheduleFound",
     "ServiceAnswered",
     "SignalSent",
     "SocketBound",
     "SocketCreated",
     "StageCommitted",
+    "StreamDigested",
     "SyscallRefused",
     "TrialCounted",
     "TrialEmptied",

@@ -12,6 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from supervisor.events import Kind, ProcessKey
+from supervisor.evidence.requests import Request, Unread
 
 
 class Route(StrEnum):
@@ -267,6 +268,8 @@ class CredentialUse:
         what: ``file``, ``env``, ``keyring``, ``agent``, ``metadata``, ``canary`` or ``privilege``.
         action: ``read``, ``denied``, ``written``, ``created``, ``passed``, ``used`` or ``leaked``.
         violates: what the policy says of it.
+        where: in words, where it was met; for what is ``leaked`` or ``used``.
+        run: whose canary it is.
     """
 
     what: str
@@ -276,6 +279,8 @@ class CredentialUse:
     events: tuple[int, ...]
     violates: bool = False
     fingerprint: str | None = None
+    where: str | None = None
+    run: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -505,6 +510,7 @@ class Facts:
         reads: what was read elsewhere, told once a file.
         executed: whether CMD's process ever became CMD; None when that event may be among those lost.
         exec_error: errno of why it did not.
+        requests, unread: what was read inside TLS, and what could not be.
     """
 
     main: ProcessKey
@@ -527,6 +533,8 @@ class Facts:
     denied: tuple[DeniedLook, ...] = ()
     foreign: tuple[ForeignChange, ...] = ()
     credentials: tuple[CredentialUse, ...] = ()
+    requests: tuple[Request, ...] = ()
+    unread: tuple[Unread, ...] = ()
     schedules: tuple[Schedule, ...] = ()
     services: tuple[ServiceSeen, ...] = ()
 
