@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import NamedTuple
 
 from policies.types import Policy
@@ -294,8 +295,7 @@ def _collect_files(
         found += [(path, gap)] if gap else []
         if draft.unconfirmed and places.restricts(draft.history):
             doubted.append((draft.history.path, draft.history.events))
-    touched = {fold.paths[path] for path in (*tree.known(), *fold.opened)} | tree.boxed_paths()
-    copied = Copied(tree, touched, shared)
+    copied = Copied(tree, lambda: _touched(fold, tree), shared)
     found += check_changed(disk.changed(), explained, copied, places, observe)
     gaps = (*without_symlinks(found, explained, places, observe), *doubt_gap(doubted), *overflow_gap(tree))
     return tuple(histories), gaps
@@ -317,6 +317,12 @@ def _write_histories(
             draft = historian.write(path, place, observed, states.get(origins.get(path, b"")))
             if draft is not None:
                 yield name, draft
+
+
+def _touched(fold: FileFold, tree: Tree) -> Iterator[bytes]:
+    """Give every path to which anything happened, or was tried, or that was opened for writing."""
+    yield from (fold.paths[path] for path in chain(tree.known(), fold.opened))
+    yield from tree.boxed_paths()
 
 
 class _Lives:

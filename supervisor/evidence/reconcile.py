@@ -8,6 +8,7 @@ footprint, because then somebody whom nobody saw may have written the outcome.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 
 from supervisor.events import Kind
@@ -180,20 +181,28 @@ class Copied:
     a name that nobody was told, and put it back, leaves the copy.
     """
 
-    def __init__(self, tree: Tree, touched: Collection[bytes], shared: SharedNames) -> None:
+    def __init__(self, tree: Tree, touched: Callable[[], Iterable[bytes]], shared: SharedNames) -> None:
         """Take what is known of names.
 
         Args:
             tree: for what was renamed.
-            touched: every path to which anything happened, or was tried, or that was opened for writing.
+            touched: gives every path to which anything happened, or was tried, or that was opened for writing.
             shared: names that share a file: a copy of one is a copy of all.
         """
         self.moves = _Moves(tree.moves())
-        self._touched = {*touched}
-        for names in shared.before:
-            if not self._touched.isdisjoint(names):
-                self._touched.update(names)
-        self._above = {parent for path in self._touched for parent in parents(path)}
+        self._find_touched, self._shared = touched, shared
+
+    @cached_property
+    def _touched(self) -> set[bytes]:
+        touched = {*self._find_touched()}
+        for names in self._shared.before:
+            if not touched.isdisjoint(names):
+                touched.update(names)
+        return touched
+
+    @cached_property
+    def _above(self) -> set[bytes]:
+        return {parent for path in self._touched for parent in parents(path)}
 
     def explains(self, path: bytes, state: Observed) -> bool:
         """Tell whether something is known to have been done to a path or below it."""
