@@ -315,7 +315,8 @@ static __noinline int on_open(struct call *c)
 	if (f_mode & FMODE_WRITE)
 		tell_totals(key.pid, key.fd);
 	else if (!(flags & O_TRUNC) && !(f_mode & FMODE_CREATED) &&
-		 seen_before(c->cgroup, inode, !!(f_mode & FMODE_PATH)) && !file_is_watched(c->cgroup, (__u64)file))
+		 seen_before(c->cgroup, inode, !!(f_mode & FMODE_PATH)) &&
+		 !file_is_watched(c->cgroup, (__u64)file, W_LOOK_SHARED))
 		return 0;
 	return ask_file(c, file, W_FILE_OPENED, (__u64)flags << 32 | f_flags, (__u64)f_mode << 32 | (mode & S_IFMT));
 }
@@ -420,7 +421,7 @@ static __noinline int on_map(struct call *c)
 	file = file_of((__s32)c->arguments[4]);
 	if ((flags != MAP_SHARED && flags != MAP_SHARED_VALIDATE) || !file ||
 	    !(BPF_CORE_READ(file, f_mode) & FMODE_WRITE)) {
-		if (!file || !(looks_of(c->cgroup) & W_LOOK_SHARED) || !file_is_watched(c->cgroup, (__u64)file))
+		if (!file || !file_is_watched(c->cgroup, (__u64)file, W_LOOK_SHARED))
 			return 0;
 		c->ret = 0;
 		return ask_file(c, file, W_FILE_READ, c->arguments[1], c->nr);
@@ -799,7 +800,7 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
 		return 0;
 	c.nr = nr;
 	c.shape.class = shapes[nr].class;
-	if (c.shape.class == S_NONE)
+	if (c.shape.class == S_NONE || (c.shape.class == S_READ && !(looks_of(c.cgroup) & W_LOOK_SHARED)))
 		return 0;
 	/* A call that is to be restarted has not happened yet. */
 	if (ret <= -ERESTART_FIRST && ret >= -ERESTART_FIRST - 4)
