@@ -31,6 +31,7 @@ from supervisor.evidence.looks import LookFold, foreign_gaps
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast, ProcessFold
 from supervisor.evidence.reached import Reached
+from supervisor.evidence.reads import ReadFold
 from supervisor.evidence.reconcile import (
     BATCH,
     Explained,
@@ -131,6 +132,7 @@ def _collect(
         executed=cast.executed,
         exec_error=folds.processes.exec_error(cast),
         limits=folds.limits.finish(processes, line),
+        reads=folds.reads.finish(cast),
         touches=met.touches,
         denied=met.denied,
         foreign=met.foreign,
@@ -152,13 +154,23 @@ def _look_at_outcome(places: Places, policy: Policy, observe: Observe) -> Outcom
     return Outcome(path=place.shown, observed=observed)
 
 
+def _both(first: Callable[[Event], object], second: Callable[[Event], object]) -> Callable[[Event], object]:
+    """Give an event to two folds."""
+
+    def give(event: Event) -> None:
+        first(event)
+        second(event)
+
+    return give
+
+
 class _Folds:
     """All folds, fed from one loop."""
 
     def __init__(self, policy: Policy) -> None:
         self.looks = LookFold(policy)
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
-        self.flows, self.contacts, self.limits = FlowFold(), ContactFold(), LimitFold()
+        self.flows, self.contacts, self.limits, self.reads = FlowFold(), ContactFold(), LimitFold(), ReadFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
         self._reached: list[Event] = []
@@ -172,7 +184,8 @@ class _Folds:
             ProcessReached: self._reached.append,
             TrialCounted: self._counted.append,
         }
-        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, self.looks):
+        looked = (self.looks, self.reads)
+        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *looked):
             for kind, handle in fold.handlers().items():
                 handlers[kind] = _both(handlers[kind], handle) if kind in handlers else handle
         count = 0
@@ -205,16 +218,6 @@ class _Folds:
             cut=self.files.cut_events(cast),
             datagram_sockets=self.contacts.datagram_sockets(cast),
         )
-
-
-def _both(first: Callable[[Event], object], second: Callable[[Event], object]) -> Callable[[Event], object]:
-    """Call two for one class of event."""
-
-    def call(event: Event) -> None:
-        first(event)
-        second(event)
-
-    return call
 
 
 def _collect_files(

@@ -421,6 +421,8 @@ class Facts:
         main: CMD's process, ``0@0`` when none was ever held.
         lost: how many events were lost.
         outcome: the path that the claim names, None when it names none.
+        touches: contacts with places where every contact is told.
+        reads: what was read elsewhere, told once a file.
         executed: whether CMD's process ever became CMD; None when that event may be among those lost.
         exec_error: errno of why it did not.
     """
@@ -441,6 +443,7 @@ class Facts:
     exec_error: int | None = None
     limits: tuple[LimitMet, ...] = ()
     touches: tuple[Touch, ...] = ()
+    reads: tuple[Touch, ...] = ()
     denied: tuple[DeniedLook, ...] = ()
     foreign: tuple[ForeignChange, ...] = ()
     credentials: tuple[CredentialUse, ...] = ()
