@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, assert_never
 
-from policies.amounts import LEAST_CPUS, NONE, SIZE_PATTERN
+from policies.amounts import BYTES_PATTERN, LEAST_CPUS, NONE, SIZE_PATTERN
 from policies.canonical import policy_to_mapping
 from policies.durations import DURATION_PATTERN, PERIOD_PATTERN
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
@@ -51,7 +51,7 @@ def _key(key: Key, defaults: dict[str, Any]) -> dict[str, Any]:
     return {**_shape(key), "description": key.about, **default}
 
 
-def _shape(key: Key) -> dict[str, Any]:
+def _shape(key: Key) -> dict[str, Any]:  # noqa: PLR0911 - one row a shape
     pattern = f"^({key.pattern})$" if key.pattern else _NO_PARENT if key.is_path else None
     text = {"type": "string", "minLength": 1, **({"pattern": pattern} if pattern else {})}
     match key.shape:
@@ -65,6 +65,10 @@ def _shape(key: Key) -> dict[str, Any]:
             return {"type": "string", "pattern": f"^({PERIOD_PATTERN})$"}
         case Shape.CHOICE:
             return {"enum": [choice.value for choice in key.choices]}
+        case Shape.BYTES:
+            return {"type": "string", "pattern": f"^{BYTES_PATTERN}$"}
+        case Shape.FLAG:
+            return {"type": "boolean"}
         case Shape.COUNT | Shape.CPUS | Shape.SIZE:
             return _AMOUNTS[key.shape]
         case _:

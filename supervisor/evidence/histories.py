@@ -338,7 +338,7 @@ def same_state(one: FileState | None, two: FileState | None) -> bool | None:
     if _attributes(one) != _attributes(two):
         return False
     if one.problem or two.problem:
-        return None
+        return False if one.size_bytes != two.size_bytes else None
     return one.digest == two.digest
 
 

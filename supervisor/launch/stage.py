@@ -257,7 +257,7 @@ class Stage:
         try:
             view = self._view(top)
             if view is None:
-                return self._observe_unstaged(path, in_workspace=top == self.workspace)
+                return self._observe_unstaged(path)
             node = view.find(relative)
             before = self._observer.state(view.lower, relative)
             after = self._observer.state(*view.place(node)) if node is not None else None
@@ -266,13 +266,11 @@ class Stage:
             return Observed(before=text, after=text)
         return Observed(before=before, after=after)
 
-    def _observe_unstaged(self, path: bytes, *, in_workspace: bool) -> Observed:
-        """Read a path without an overlay: one of a workspace that is written directly, or one whose writes are gone."""
+    def _observe_unstaged(self, path: bytes) -> Observed:
+        """Read a path whose writes were not kept."""
         above, name = split(path)
         with Tree(above or b"/") as tree:
             now = self._observer.state(tree, name)
-        if in_workspace:
-            return Observed(before=problem("was not recorded before the trial"), after=now)
         return Observed(before=now, after=problem("writes to this place were not kept"))
 
     def _placed(self, path: bytes) -> tuple[bytes, bytes] | None:

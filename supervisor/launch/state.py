@@ -64,6 +64,11 @@ class RunDir:
         return self.path / "stage"
 
     @property
+    def before(self) -> Path:
+        """What the files of the workspace were before a trial that wrote in place."""
+        return self.path / "before"
+
+    @property
     def snapshot(self) -> Path:
         """What was captured at the endpoint."""
         return self.path / "snapshot"

@@ -171,6 +171,20 @@ def plan_view(spec: ViewSpec, mounts: Sequence[HostMount] | None = None) -> View
         raise LaunchError(message, step="plan view", place=os.fsdecode(err.args[0])) from err
 
 
+def nested_in_place(workspace: bytes, state: bytes, mounts: Sequence[HostMount] | None = None) -> tuple[bytes, ...]:
+    """Give the directories below a workspace where another file system begins that is written in place with it.
+
+    Args:
+        workspace: free of symlinks.
+        state: the directory of all runs.
+        mounts: of the host; looked at when not given.
+    """
+    unused = ViewSpec(workspace=workspace, staged=False, stage=b"", outside=b"", box=b"", state=state)
+    shown = _Planner(unused, read_mounts() if mounts is None else mounts).shown
+    below = [mount.path for mount in shown if is_below(mount.path, workspace)]
+    return tuple(dict.fromkeys(path for path in below if os.path.isdir(path)))
+
+
 class _Planner:
     """The host's mounts beside what was asked; each method gives the steps of one concern."""
 
