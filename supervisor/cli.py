@@ -346,7 +346,7 @@ def _key(parsed: Parsed) -> int:
 def _commit(parsed: Parsed) -> int:
     from supervisor.staged import commit_staged  # noqa: PLC0415
 
-    _warn([commit_staged(_home().find(parsed.options.run))])
+    _warn([commit_staged(_home().find(parsed.options.run), force=parsed.options.force)])
     return 0
 
 

@@ -111,19 +111,25 @@ class Applied:
     conflicts: tuple[bytes, ...] = ()
 
 
-def apply_stage(stage: Stage, write: tuple[str, ...] | None) -> Applied:
-    """Commit a stage. Only what may be written is applied; anything else that is left has failed."""
+def apply_stage(stage: Stage, write: tuple[str, ...] | None, *, force: bool = False) -> Applied:
+    """Commit a stage. Only what may be written is applied; anything else that is left has failed.
+
+    Args:
+        stage: of a trial of which nothing is alive.
+        write: globs of what may be written; None is everything.
+        force: overwrite what the host changed meanwhile.
+    """
     if stage.untouched():
         return Applied(state=APPLIED)
     from supervisor.launch.plan import REFUSED  # noqa: PLC0415 - a trial that writes nothing needs none of it
 
     globs = None if write is None else compile_globs(write, workspace=stage.workspace)
     try:
-        result = stage.commit(lambda path: globs is None or globs.match(path))
+        result = stage.commit(lambda path: globs is None or globs.match(path), force=force)
     except (SuperviseError, OSError) as err:
         return Applied(state="failed", error=str(err))
     left_out = tuple(left.path for left in result.left if left.why == REFUSED)
-    against = tuple(left for left in result.left if left.why != REFUSED)
+    against = result.against
     if not against:
         return Applied(state=APPLIED, entries=result.changes, left_out=left_out)
     return Applied(

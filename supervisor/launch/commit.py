@@ -32,7 +32,7 @@ from supervisor.launch.journal import (
     Source,
     Take,
 )
-from supervisor.launch.plan import CHANGED
+from supervisor.launch.plan import CHANGED, REFUSED
 from supervisor.launch.tree import Tree, by_descriptor, join
 
 _IN_THE_WAY = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ELOOP})
@@ -62,6 +62,11 @@ class CommitResult:
     changes: int
     left: tuple[Left, ...]
     resumed: bool
+
+    @property
+    def against(self) -> tuple[Left, ...]:
+        """What was not applied although it is allowed: the host stood against it."""
+        return tuple(entry for entry in self.left if entry.why != REFUSED)
 
     @property
     def conflicts(self) -> tuple[Left, ...]:

@@ -18,6 +18,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 PRIVATE = (b"/tmp", b"/dev", b"/run", b"/proc", b"/sys")
 """Places of which the trial has its own: the host's are not what it sees, and its own are gone with it."""
+
+_NEVER_NS = 1 << 63
+"""Later than any file of the host was changed."""
 
 
 class Stage:
@@ -161,7 +165,12 @@ class Stage:
     # -- commit or discard -----------------------------------------------------------------------------------------
 
     def commit(
-        self, allowed: Allowed, *, durable: bool = False, fault: Callable[[], None] | None = None
+        self,
+        allowed: Allowed,
+        *,
+        durable: bool = False,
+        force: bool = False,
+        fault: Callable[[], None] | None = None,
     ) -> CommitResult:
         """Apply what is staged to the workspace; call it again after an interruption, to the same result.
 
@@ -169,29 +178,72 @@ class Stage:
             allowed: whether a path, relative to the workspace (``.`` is the workspace itself), may be written. Parents
                 of allowed paths are made. When a commit is resumed, what was decided the first time holds.
             durable: also survive a power cut, at the price of a few syncs of the file system.
+            force: also where the host was changed meanwhile; after a commit that left such paths alone, only there.
             fault: called before every step, for tests.
 
         Raises:
             MachineError: see `supervisor.launch.commit.Executor.run`.
         """
-        from supervisor.launch.journal import Journal, Phase  # noqa: PLC0415 - see this module's docstring
+        from supervisor.launch.journal import Phase  # noqa: PLC0415 - see this module's docstring
 
-        journal = Journal(self.run.stage, durable=durable)
+        journal = self._journal(durable=durable)
         resumed = journal.exists
         self.close()
-        if resumed and journal.phase() is Phase.DONE:
-            return _result(journal.plan(), journal, resumed=True)
+        done = _result(journal.plan(), journal, resumed=True) if resumed and journal.phase() is Phase.DONE else None
+        if done is not None and not (force and done.against):
+            return done
         if not self.upper.is_dir():
             message = f"nothing is staged in run {self.run.id}"
             raise UsageError(message, place="RUN")
         try:
-            return self._commit(allowed, journal, fault, resumed=resumed)
+            if done is None:
+                done = self._commit(allowed, journal, fault, resumed=resumed, force=force)
+            if force and done.against and resumed:
+                return self._overwrite(allowed, done, durable=durable, fault=fault)
         except OSError as err:
             message = f"commit was interrupted: {err}"
             raise MachineError(message, hint=f"supervise commit {self.run.id} goes on with it") from err
+        return done
+
+    def _overwrite(
+        self, allowed: Allowed, done: CommitResult, *, durable: bool, fault: Callable[[], None] | None
+    ) -> CommitResult:
+        """Apply what a commit left alone because the host stood against it, and nothing else, by a plan of its own."""
+        from supervisor.launch.journal import Journal  # noqa: PLC0415 - see this module's docstring
+        from supervisor.launch.plan import REFUSED  # noqa: PLC0415 - likewise
+
+        paths = {left.path for left in done.against}
+
+        def wanted(path: bytes) -> bool:
+            near = path in paths or any(is_below(one, path) or is_below(path, one) for one in paths)
+            return near and allowed(path)
+
+        shutil.rmtree(self._forced, ignore_errors=True)
+        self._forced.mkdir(mode=0o700)
+        found = self._commit(wanted, Journal(self._forced, durable=durable), fault, resumed=False, force=True)
+        kept = [left for left in found.left if left.why != REFUSED]
+        return replace(found, left=(*(left for left in done.left if left.why == REFUSED), *kept))
+
+    @property
+    def _forced(self) -> Path:
+        """Where the record of a commit lies that overwrites what the first one left alone."""
+        return self.run.stage / "forced"
+
+    def _journal(self, *, durable: bool) -> Journal:
+        """Give the record of the last commit that was begun; of the first one, when none was."""
+        from supervisor.launch.journal import Journal  # noqa: PLC0415 - see this module's docstring
+
+        forced = Journal(self._forced, durable=durable)
+        return forced if forced.exists else Journal(self.run.stage, durable=durable)
 
     def _commit(
-        self, allowed: Allowed, journal: Journal, fault: Callable[[], None] | None, *, resumed: bool
+        self,
+        allowed: Allowed,
+        journal: Journal,
+        fault: Callable[[], None] | None,
+        *,
+        resumed: bool,
+        force: bool,
     ) -> CommitResult:
         from supervisor.launch.commit import Executor, no_fault  # noqa: PLC0415 - see this module's docstring
         from supervisor.launch.journal import Phase, Source  # noqa: PLC0415 - likewise
@@ -199,7 +251,8 @@ class Stage:
 
         with Merged.open(self.workspace, self.upper, self.work) as view:
             if not resumed:
-                journal.begin(make_plan(view, allowed=allowed, began_ns=self.began_ns, quarantine=self._free(view)))
+                began_ns = _NEVER_NS if force else self.began_ns
+                journal.begin(make_plan(view, allowed=allowed, began_ns=began_ns, quarantine=self._free(view)))
             plan = journal.plan()
             trees = {Source.UPPER: view.upper, Source.LOWER: view.lower}
             if view.work is not None:
@@ -213,11 +266,18 @@ class Stage:
 
     @property
     def committed(self) -> bool:
-        """Whether a commit was carried out, so that another one has nothing to do."""
-        from supervisor.launch.journal import Journal, Phase  # noqa: PLC0415 - see this module's docstring
+        """Whether a commit was carried out, so that another one has nothing to do, unless it overwrites."""
+        from supervisor.launch.journal import Phase  # noqa: PLC0415 - see this module's docstring
 
-        journal = Journal(self.run.stage, durable=False)
+        journal = self._journal(durable=False)
         return journal.exists and journal.phase() is Phase.DONE
+
+    def conflicts(self) -> tuple[bytes, ...]:
+        """Give the paths that the last commit left alone, though they may be written."""
+        if not self.committed:
+            return ()
+        journal = self._journal(durable=False)
+        return tuple(left.path for left in _result(journal.plan(), journal, resumed=True).against)
 
     def discard(self) -> None:
         """Remove what is staged, and what was written outside the workspace.
@@ -235,9 +295,9 @@ class Stage:
     def _is_in_commit(self) -> bool:
         if self.untouched():
             return False
-        from supervisor.launch.journal import Journal, Phase  # noqa: PLC0415 - see this module's docstring
+        from supervisor.launch.journal import Phase  # noqa: PLC0415 - see this module's docstring
 
-        journal = Journal(self.run.stage, durable=False)
+        journal = self._journal(durable=False)
         return journal.exists and journal.phase() not in {Phase.PREPARE, Phase.DONE}
 
     def _free(self, view: Merged) -> str:
