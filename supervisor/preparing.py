@@ -129,6 +129,7 @@ def prepare(request: RunRequest) -> Prepared:
         rows=rows,
         columns=columns,
         cache=cache,
+        plain_copies=request.policy.files.keep,
     )
     return Prepared(
         request=request,

@@ -222,6 +222,8 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         log = LogWriter.create(run.log, manifest_digest=prepared.manifest_digest, patience=room)
         stack.callback(log.close)
         box = stack.enter_context(hold(prepared.spec, cgroup, joins=limited.joins, meanwhile=_import_later))
+        if prepared.request.policy.files.keep:
+            witness.keep_content(box.workspace_device())
         prefer_trial_as_victim(box.main_pid, box.helper_pids)
         _write_layers(prepared.run.outside, box)
         syncer = Syncer(log, on_error=room.fail)

@@ -33,6 +33,7 @@ enum w_kind {
 	W_FILE_PATH = 19,	/* caller's path(s); number: extra argument, syscall */
 	W_FILE_FD = 20,		/* kernel's path; number: extra argument, syscall */
 	W_FILE_MAPPED = 21,	/* kernel's path; number: bytes, syscall */
+	W_FILE_KEPT = 22,	/* kernel's path; part 1: what was written; number: place in the file, syscall << 32 | bytes */
 	W_SOCK_CREATED = 32,	/* number: family << 32 | type, protocol */
 	W_SOCK_BOUND = 33,	/* part 0: 16 address bytes; number: family << 32 | port, type << 32 | protocol */
 	W_CONN_ATTEMPTED = 34,	/* as W_SOCK_BOUND; for AF_UNIX part 0 is sun_path; device: 1 = peer outside */
@@ -90,6 +91,8 @@ struct w_trial {
 struct w_orders {
 	__u32 epoch;		/* raised at each boundary of the trial: first writes are told anew */
 	__u32 network;		/* enum w_network */
+	__u32 keep;		/* device of the file system of which what is written is kept; 0: none */
+	__u32 pad;
 };
 
 enum w_network {
@@ -128,14 +131,16 @@ struct w_writer {
 	__u64 last_ns;
 	__u32 device;
 	__u32 epoch;
+	__u32 kept;		/* how much of what it wrote was kept */
+	__u32 pad;
 };
 
 #define W_CHECK(type, size) _Static_assert(sizeof(type) == (size), #type)
 W_CHECK(struct w_record, 56);
 W_CHECK(struct w_trial, 120);
-W_CHECK(struct w_orders, 8);
+W_CHECK(struct w_orders, 16);
 W_CHECK(struct w_settings, 16);
 W_CHECK(struct w_member, 24);
-W_CHECK(struct w_writer, 72);
+W_CHECK(struct w_writer, 80);
 
 #endif

@@ -52,7 +52,7 @@ def take_inventory(roots: Sequence[bytes], store: Path, bounds: Bounds, *, hidde
 
 
 def _record_content(roots: Sequence[bytes], entries: Sequence[Recorded], pack: _Pack, bounds: Bounds) -> None:
-    largest = _largest(entries, bounds.copied_bytes)
+    largest = largest_copied(entries, bounds.copied_bytes)
     known: dict[tuple[int, int], Recorded] = {}
     for root, group in _by_root(roots, entries):
         with Tree(root) as tree:
@@ -68,7 +68,7 @@ def _record_content(roots: Sequence[bytes], entries: Sequence[Recorded], pack: _
                     pack.put(tree, inner_path(entry.path, root), entry, copies=entry.size_bytes <= largest)
 
 
-def _largest(entries: Iterable[Recorded], limit_bytes: int | None) -> float:
+def largest_copied(entries: Iterable[Recorded], limit_bytes: int | None) -> float:
     """Tell up to which size files are copied, so that all of them together keep to the limit."""
     if limit_bytes is None:
         return float("inf")

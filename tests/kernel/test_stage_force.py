@@ -31,7 +31,7 @@ CONFLICTS = {
     "a directory that the trial removed": ("mkdir d; echo 1 > d/x", "rm -r d", "echo host > d/y"),
     "a directory that became a file": ("mkdir d; echo 1 > d/x", "rm -r d; echo trial > d", "echo host > d/y"),
     "a file that became a directory": ("echo 1 > a", "rm a; mkdir a; echo trial > a/x", "echo host > a"),
-    "a file in a directory that moved": ("mkdir d; echo 1 > d/x; echo 2 > d/y", "mv d e; echo trial > e/x", "echo host > d/x"),
+    "a file in a directory that moved": ("mkdir d; echo 1 > d/x; echo 2 > d/y", "mv d e; echo t > e/x", "echo h > d/x"),
     "a place that a directory moved to": ("mkdir d; echo 1 > d/x", "mv d e", "mkdir e; echo host > e/z"),
     "a file deep in a new directory": ("true", "mkdir -p n/m; echo trial > n/m/x", "mkdir -p n/m; echo host > n/m/x"),
 }  # fmt: skip
@@ -56,7 +56,7 @@ def test_a_forced_commit_shows_what_the_trial_saw(tmp_path: Path, case: str, fir
 
 
 def test_only_what_was_left_alone_is_overwritten(tmp_path: Path) -> None:
-    """What was applied and then changed again on the host keeps the host's content, and so does what may not be written."""
+    """What was applied and then changed again on the host stays, and so does what may not be written."""
     trial = Trial(tmp_path / "t", script="echo 1 > a; echo 1 > b; echo 1 > c")
     trial.act(script="echo trial > a; echo trial > b; echo trial > c")
     meanwhile(trial, "echo host > a; echo host > c")
