@@ -20,7 +20,7 @@ from supervisor.evidence.facts import FileState
 from supervisor.launch.merged import Merged
 from supervisor.launch.observe import Observer
 from supervisor.launch.stage import Stage
-from supervisor.launch.tree import Tree
+from supervisor.launch.tree import Tree, join
 from supervisor.report.live import count
 from supervisor.report.safe import harmless, safe
 
@@ -64,13 +64,15 @@ def diff_stage(stage: Stage, allowed: Callable[[bytes], bool]) -> Iterator[FileD
         allowed: whether a path, relative to the workspace, may be written.
     """
     observer = Observer()
-    top = stage.workspace.rstrip(b"/") + b"/"
-    paths = sorted(path.removeprefix(top) for path in stage.changed())
-    with Merged.open(stage.workspace, stage.upper, stage.work) as view:
-        for path in paths:
-            found = _diff(view, path, observer, allowed=allowed(path or b"."))
-            if found is not None:
-                yield found
+    for layer in stage.layers():
+        top = layer.point.rstrip(b"/") + b"/"
+        paths = sorted(path.removeprefix(top) for path in layer.changed())
+        with layer.view() as view:
+            for path in paths:
+                name = join(layer.prefix, path)
+                found = _diff(view, path, name, observer, allowed=allowed(name or b"."))
+                if found is not None:
+                    yield found
 
 
 def diff_in_place(writes: InPlace, allowed: Callable[[bytes], bool]) -> Iterator[FileDiff]:
@@ -124,12 +126,12 @@ class _Side(NamedTuple):
     read: Callable[[], bytes]
 
 
-def _diff(view: Merged, path: bytes, observer: Observer, *, allowed: bool) -> FileDiff | None:
+def _diff(view: Merged, path: bytes, name: bytes, observer: Observer, *, allowed: bool) -> FileDiff | None:
     node = view.find(path)
     before = _Side(observer.state(view.lower, path), partial(_read, view.lower, path))
     place = (view.lower, path) if node is None else view.place(node)
     after = _Side(None if node is None else observer.state(*place), partial(_read, *place))
-    return _compare(path, before, after, allowed=allowed)
+    return _compare(name, before, after, allowed=allowed)
 
 
 def _compare(path: bytes, one: _Side, two: _Side, *, allowed: bool) -> FileDiff | None:

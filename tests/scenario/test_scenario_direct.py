@@ -1,4 +1,4 @@
-"""Trials that write in place: what was there before is known, as far as a limit allows, and what is not known is said."""
+"""Trials that write in place: what was there before is known, as far as a limit allows, and the rest is told."""
 
 from __future__ import annotations
 
