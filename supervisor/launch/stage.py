@@ -1,8 +1,8 @@
 """The stage: where a trial's writes are until they are committed or discarded, and what they amount to.
 
-The workspace is the lower tree of an overlay whose upper tree is ``<run>/stage/upper``. Writes to other mounts go to
-``<run>/outside/<n>/upper`` (``<run>/outside/map.json`` says which mount point each ``<n>`` is over): where such a mount
-lies in the workspace they are staged as well, a `Layer` each; elsewhere they are discarded.
+The workspace is the lower tree of an overlay whose upper tree is ``<run>/stage/upper``. A mount in the workspace is
+staged by itself, a `Layer` each, in ``<run>/stage/nested/<n>``; writes elsewhere go to ``<run>/outside/<n>/upper`` and
+are discarded. ``map.json`` in ``nested`` and ``outside`` says which mount point each ``<n>`` is over.
 
 Paths in events are absolute, as the trial sees them; the workspace lies at the same path inside and outside.
 """
@@ -156,9 +156,9 @@ class Stage:
         )
         top = self.workspace.rstrip(b"/") + b"/"
         nested = [
-            replace(own, point=point, prefix=point.removeprefix(top), base=self.run.outside / number)
-            for point, number in sorted(self._map().items())
-            if point.startswith(top) and point != self.workspace and (self.run.outside / number / "upper").is_dir()
+            replace(own, point=point, prefix=point.removeprefix(top), base=base)
+            for point, base in sorted(_read_map(self.run.nested).items())
+            if (base / "upper").is_dir()
         ]
         return own, *nested
 
@@ -216,7 +216,7 @@ class Stage:
         if any(layer.is_in_commit() for layer in self.layers()):
             message = f"commit of run {self.run.id} was interrupted"
             raise UsageError(message, place="RUN", hint=f"supervise commit {self.run.id} finishes it")
-        for directory in (self.upper, self.work, self.run.outside):
+        for directory in (self.upper, self.work, self.run.nested, self.run.outside):
             shutil.rmtree(directory, ignore_errors=True)
 
     # -- looking ---------------------------------------------------------------------------------------------------
@@ -255,25 +255,30 @@ class Stage:
         parts = [part for part in path[len(top.rstrip(b"/")) :].split(b"/") if part not in {b"", b"."}]
         return top, b"/".join(parts)
 
-    def _map(self) -> dict[bytes, str]:
-        """Read which mount points had their writes kept."""
-        try:
-            found = json.loads((self.run.outside / "map.json").read_bytes())
-        except FileNotFoundError:
-            return {}
-        return {os.fsencode(point): str(number) for point, number in found.items()}
+    def _map(self) -> dict[bytes, Path]:
+        """Give the directories with the writes to each mount point but the workspace's."""
+        return _read_map(self.run.outside) | _read_map(self.run.nested)
 
     def _view(self, top: bytes) -> Merged | None:
         """Open the overlay over a mount point, once for an observation; None when there is none."""
         if top not in self._views:
             upper, work = self.upper, self.work
             if top != self.workspace:
-                base = self.run.outside / self._map().get(top, "none")
+                base = self._map().get(top, self.run.outside / "none")
                 upper, work = base / "upper", base / "work"
             if not upper.is_dir():
                 return None
             self._views[top] = self._stack.enter_context(Merged.open(top, upper, work))
         return self._views[top]
+
+
+def _read_map(place: Path) -> dict[bytes, Path]:
+    """Read which mount points had their writes kept below a directory of the run."""
+    try:
+        found = json.loads((place / "map.json").read_bytes())
+    except FileNotFoundError:
+        return {}
+    return {os.fsencode(point): place / str(number) for point, number in found.items()}
 
 
 def _shifted(allowed: Allowed, prefix: bytes) -> Allowed:

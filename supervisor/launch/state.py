@@ -64,6 +64,11 @@ class RunDir:
         return self.path / "stage"
 
     @property
+    def nested(self) -> Path:
+        """Staged writes to mounts in the workspace: a directory like ``stage`` for each."""
+        return self.stage / "nested"
+
+    @property
     def before(self) -> Path:
         """What the files of the workspace were before a trial that wrote in place."""
         return self.path / "before"

@@ -3,8 +3,8 @@
 """What a trial sees of the host's files: the plan as data, made before anything is mounted, and its execution.
 
 Laws:
-    * Everything the host shows is shown, through an overlay whose writes are thrown away; that of the workspace
-      writes into the stage. What an overlay cannot hold is shown read-only, and a note says so.
+    * Everything the host shows is shown, through an overlay whose writes are thrown away; that of the workspace, and
+      of mounts in it, writes into the stage. What an overlay cannot hold is shown read-only, and a note says so.
     * Kernel filesystems (proc, sysfs, cgroup, bpf, …) are never shown: the box brings its own.
     * The directory of our runs is masked under every path by which a mount shows it.
     * /tmp, /run and /dev/shm are the trial's own and empty; a workspace below them still appears at its path.
@@ -272,6 +272,11 @@ class _Planner:
         if in_place or MountFlag.RDONLY in flags or not os.path.isdir(mount.path):
             shown = flags if in_place else flags | MountFlag.RDONLY
             return Bind(root=root, path=path, source=mount.path, flags=shown)
+        if self.spec.staged and is_below(mount.path, self.workspace):
+            layer = join(self.spec.stage, b"nested/%d" % number)
+            return MountOverlay(
+                root=root, path=path, lower=mount.path, layer=layer, discarded=False, required=False, flags=flags
+            )
         return self._discarded(mount.path, number, flags)
 
     def _discarded(self, path: bytes, number: int, flags: MountFlag) -> MountOverlay:

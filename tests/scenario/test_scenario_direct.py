@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -164,15 +163,11 @@ def test_what_is_alive_at_the_endpoint_is_captured_in_place(lab: Lab) -> None:
 
 def test_another_file_system_in_the_workspace_is_written_in_place_too(lab: Lab) -> None:
     """And what was there before is known of it as well."""
-    script = """
-    mount -t tmpfs none nested && echo 1 > nested/a && echo 1 > nested/same
-    exec "$@"
-    """
     (lab.work / "nested").mkdir()
+    setup = "mount -t tmpfs none nested; echo 1 > nested/a; echo 1 > nested/same"
     act = "echo 2 > nested/a; echo 2 > nested/same; echo 1 > nested/same; echo n > nested/new"
-    argv = (*("unshare", "--mount", "--propagation", "private", "sh", "-ec", script, "sh"), *supervise(lab, act))
-    ended = subprocess.run(argv, cwd=lab.work, env=environ(lab), capture_output=True, check=False)
-    assert ended.returncode == 0, ended.stderr
+    ended = lab.call_in(setup, "--direct", "--", "sh", "-c", act, then="cat nested/a nested/new")
+    assert (ended.returncode, ended.stdout) == (0, b"2\nn\n"), ended.stderr
     files = lab.report()["effects"]["files"]
     nets = {file["path"]: (file["net"], file["restored"]) for file in files if "path" in file}
     assert nets["nested/a"] == ("modified", False)
@@ -180,14 +175,12 @@ def test_another_file_system_in_the_workspace_is_written_in_place_too(lab: Lab) 
     assert nets["nested/new"] == ("created", False)
 
 
-def supervise(lab: Lab, script: str) -> tuple[str, ...]:
-    """Give the words of a direct trial."""
-    from scenario_lab import SUPERVISE  # noqa: PLC0415 - beside its use
-
-    return (*SUPERVISE, "--direct", "--workspace", str(lab.work), "--", "sh", "-c", script)
-
-
-def environ(lab: Lab) -> dict[str, str]:
-    """Give the environment that the lab runs the command in."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("SUDO_")}
-    return kept | {"SUPERVISE_HOME": str(lab.home), "NO_COLOR": "1"}
+def test_without_room_for_what_was_before_nothing_runs(lab: Lab) -> None:
+    """The place is named, with what can be done, and CMD was never started."""
+    (lab.work / "a").write_bytes(os.urandom(8 << 20))
+    setup = 'mount -t tmpfs -o size=4M,mode=700 none "$HOME_DIR"'
+    ended = lab.call_in(setup, "--direct", "--", "touch", "ran")
+    assert ended.returncode == 125
+    assert b"/before: what files were before the trial cannot be kept: no space left" in ended.stderr.lower()
+    assert b"files.before_limit" in ended.stderr
+    assert not (lab.work / "ran").exists()
