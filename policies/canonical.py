@@ -15,7 +15,7 @@ from typing import Any
 from policies.amounts import plain_amount, plain_bytes
 from policies.durations import format_duration, format_period
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
-from policies.types import Memory, Period, Policy
+from policies.types import Memory, Period, Policy, SharedPlace
 
 _AMOUNTS = frozenset({Shape.COUNT, Shape.CPUS, Shape.SIZE})
 
@@ -68,12 +68,14 @@ def _plain(key: Key, value: object) -> Any:  # noqa: ANN401, PLR0911  (whatever 
             return value
         case Period():
             return format_period(value)
+        case SharedPlace():
+            return {"path": value.path, **({} if value.reset is None else {"reset": value.reset})}
         case StrEnum():
             return value.value
         case float() | int():
             return format_duration(value)
         case tuple():
-            return list(value)
+            return [_plain(key, item) for item in value]
         case str() | None:
             return value
         case _:
@@ -94,5 +96,7 @@ def _toml_table(section: Section, table: Mapping[str, Any], *, unset: bool) -> l
 def _toml(value: object) -> str:
     if isinstance(value, list):
         return f"[{', '.join(_toml(item) for item in value)}]"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{name} = {_toml(item)}' for name, item in value.items())} }}"
     # JSON strings are TOML basic strings, but for DEL, which TOML wants escaped too.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -21,6 +21,7 @@ from policies.types import (
     LogPolicy,
     NetworkDefault,
     NetworkPolicy,
+    Outside,
     StopRule,
 )
 
@@ -33,6 +34,7 @@ class Shape(StrEnum):
 
     TEXT = "text"
     TEXTS = "texts"
+    PLACES = "places"
     DURATION = "duration"
     PERIOD = "period"
     CHOICE = "choice"
@@ -185,6 +187,27 @@ FILES = Section(
             field="keep",
             shape=Shape.FLAG,
             about="Whether the first 4 KiB of each burst of writes to a file of the workspace are kept in the log.",
+        ),
+        Key(
+            name="outside",
+            field="outside",
+            shape=Shape.CHOICE,
+            about="What becomes of writes elsewhere: staged and discarded, or refused at the call.",
+            choices=tuple(Outside),
+        ),
+        Key(
+            name="read_deny",
+            field="read_deny",
+            shape=Shape.TEXTS,
+            about="Globs of what the trial must not see; every attempt is a violation.",
+            is_path=True,
+        ),
+        Key(
+            name="shared",
+            field="shared",
+            shape=Shape.PLACES,
+            about="Places that are written in place and shared with other runs: tables of path and reset.",
+            is_path=True,
         ),
     ),
 )

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from policies.amounts import parse_bytes, parse_count, parse_cpus, parse_memory
 from policies.durations import parse_duration, parse_period
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
-from policies.types import Commit, FilesMode, Period, Policy
+from policies.types import Commit, FilesMode, Period, Policy, SharedPlace
 from supervisor.errors import PolicyError
 
 BUILT_IN = ("default",)
@@ -154,6 +154,10 @@ def check_policy(policy: Policy) -> None:
     if policy.stop.wall_s is not None and policy.stop.wall_s <= 0:
         message = "expected a duration above zero, got 0"
         raise PolicyError(message, place="stop.wall")
+    for index, place in enumerate(policy.files.shared):
+        if place.path in {other.path for other in policy.files.shared[:index]}:
+            message = f"expected each place once, got {place.path!r} again"
+            raise PolicyError(message, place=f"files.shared[{index}].path")
     if policy.files.mode is FilesMode.DIRECT and policy.files.commit is not Commit.ALWAYS:
         message = f"expected staged files, got mode = direct with commit = {policy.files.commit}"
         raise PolicyError(message, place="files.commit", hint="direct writes are made in place: nothing is committed")
@@ -192,6 +196,8 @@ def _read_key(key: Key, value: object, section: str) -> object:  # noqa: PLR0911
     match key.shape:
         case Shape.TEXTS:
             return _texts(key, value, place)
+        case Shape.PLACES:
+            return _places(value, place)
         case Shape.CHOICE:
             return parse_choice(key.choices, value, place=place)
         case Shape.COUNT:
@@ -246,6 +252,24 @@ def _texts(key: Key, value: object, place: str) -> tuple[str, ...]:
     return tuple(
         _one_text(key, _text(item, f"{place}[{index}]"), f"{place}[{index}]") for index, item in enumerate(value)
     )
+
+
+def _places(value: object, place: str) -> tuple[SharedPlace, ...]:
+    if not isinstance(value, list | tuple):
+        _refuse("an array of tables", value, place)
+    return tuple(_place(item, f"{place}[{index}]") for index, item in enumerate(value))
+
+
+def _place(value: object, place: str) -> SharedPlace:
+    if not isinstance(value, dict):
+        _refuse("a table with path", value, place)
+    for name in value:
+        _refuse_unknown(name, ("path", "reset"), f"{place}.")
+    if "path" not in value:
+        message = "expected a path, got nothing"
+        raise PolicyError(message, place=f"{place}.path")
+    path = check_path(_text(value["path"], f"{place}.path"), place=f"{place}.path")
+    return SharedPlace(path=path, reset=_text(value["reset"], f"{place}.reset") if "reset" in value else None)
 
 
 def parse_choice(choices: Iterable[StrEnum], value: object, *, place: str) -> StrEnum:

@@ -15,6 +15,8 @@ _AMOUNTS: dict[Shape, dict[str, Any]] = {
     Shape.CPUS: {"anyOf": [{"type": "number", "minimum": LEAST_CPUS}, {"const": NONE}]},
     Shape.SIZE: {"type": "string", "pattern": f"^{SIZE_PATTERN}$"},
 }
+_FILLED = {"type": "string", "minLength": 1}
+_PLACE: dict[str, Any] = {"type": "object", "additionalProperties": False, "required": ["path"]}
 _NO_PARENT = r"^(?!(.*/)?\.\.(/|$))"
 """No component is ``..``: what `policies.parse.check_path` says."""
 
@@ -59,6 +61,8 @@ def _shape(key: Key) -> dict[str, Any]:  # noqa: PLR0911 - one row a shape
             return text
         case Shape.TEXTS:
             return {"type": "array", "items": text}
+        case Shape.PLACES:
+            return {"type": "array", "items": {**_PLACE, "properties": {"path": text, "reset": _FILLED}}}
         case Shape.DURATION:
             return {"type": "string", "pattern": f"^{DURATION_PATTERN}$"}
         case Shape.PERIOD:

@@ -60,6 +60,13 @@ class Commit(StrEnum):
     NEVER = "never"
 
 
+class Outside(StrEnum):
+    """What becomes of a write outside what may be written: it is staged and discarded, or fails at the call."""
+
+    STAGE = "stage"
+    DENY = "deny"
+
+
 class NetworkDefault(StrEnum):
     """What happens to traffic that no rule allows."""
 
@@ -101,6 +108,19 @@ class StopRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharedPlace:
+    """A file or directory that this run shares with others: it is written in place, and every contact is told.
+
+    Attributes:
+        path: absolute, or relative to the workspace.
+        reset: how it is put back between runs, in words for whoever counts them; None: it is not.
+    """
+
+    path: str
+    reset: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FilesPolicy:
     """What may be written and where it goes.
 
@@ -111,6 +131,9 @@ class FilesPolicy:
         before_limit: bytes of content that are copied, in direct mode, to know what files were before; None is no
             limit.
         keep: the first 4 KiB of each burst of writes to a file of the workspace are kept in the log.
+        outside: what becomes of writes elsewhere.
+        read_deny: globs of what the trial must not see; attempts are violations.
+        shared: places outside the stage that it shares with other runs.
     """
 
     workspace: str | None = None
@@ -119,6 +142,14 @@ class FilesPolicy:
     write: tuple[str, ...] | None = None
     before_limit: int | None = 256 << 20
     keep: bool = False
+    outside: Outside = Outside.STAGE
+    read_deny: tuple[str, ...] = ()
+    shared: tuple[SharedPlace, ...] = ()
+
+    @property
+    def confines(self) -> bool:
+        """Whether a write elsewhere is a violation: what may be written was declared, or the rest is denied."""
+        return self.write is not None or self.outside is Outside.DENY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -262,6 +262,14 @@ def _commit_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite what was changed on the host meanwhile")
 
 
+def _separate_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", metavar="RUN", nargs="+", help=f"{_RUN}; two or more, or `all`")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--json", action="store_true", help="print JSON")
+    shown.add_argument("--dot", action="store_true", help="print the graph for Graphviz")
+    parser.add_argument("--plot", metavar="FILE", help="draw the graph into an SVG file")
+
+
 def _policy_command_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
@@ -343,6 +351,12 @@ COMMANDS = {
             usage="supervise discard RUN",
             about="Forget the staged writes of a run.",
             add_arguments=_word("RUN", _RUN),
+        ),
+        Command(
+            name="separate",
+            usage="supervise separate RUN RUN… [OPTIONS]",
+            about="Judge runs against each other: could one have changed another?",
+            add_arguments=_separate_arguments,
         ),
         Command(
             name="policy",

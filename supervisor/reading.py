@@ -17,6 +17,7 @@ import msgspec
 
 from supervisor.errors import LogError, LogUnreadableError, LogUnsealedError, UsageError
 from supervisor.events import Event, TrialHeld
+from supervisor.launch.registry import read_registry
 from supervisor.launch.state import Home, RunDir
 from supervisor.log.frames import HEADER_BYTES, MAGIC, MAX_PAYLOAD, FrameType, check_crc, parse_header
 from supervisor.log.keys import KeyStore
@@ -31,6 +32,8 @@ from supervisor.report.safe import safe
 from supervisor.verdict.completion import Completion, from_json, to_json, without_seal
 
 _CHUNK_BYTES = 1 << 16
+_NAMED = 5
+"""How many missing runs are named."""
 
 
 class _Verdict(msgspec.Struct):
@@ -81,6 +84,22 @@ class Reading:
 def list_runs(home: Home) -> tuple[ListedRun, ...]:
     """List every run, the oldest first. Logs are not verified here: that would read all of them."""
     return tuple(_listed(run) for run in home.all())
+
+
+def registry_warnings(home: Home) -> Iterator[str]:
+    """Say which runs were started here and are not there any more, and what is wrong with the registry."""
+    registry = read_registry(home.path)
+    yield from registry.problems
+    there = {run.id for run in home.all()}
+    missing = [name for name in dict.fromkeys(entry.run for entry in registry.entries) if name not in there]
+    if missing:
+        named = ", ".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
+        count = f"{len(missing)} run{'s' if len(missing) != 1 else ''}"
+        yield f"{count} of {len(registry.entries)} that were started here {_are(missing)} not there any more: {named}"
+
+
+def _are(things: list[str]) -> str:
+    return "is" if len(things) == 1 else "are"
 
 
 def read_run(run: RunDir) -> Reading:

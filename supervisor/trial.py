@@ -23,6 +23,7 @@ from probes.kernel import early, pins
 from probes.kernel.consumer import Consumer
 from probes.kernel.decode import decode_slab
 from probes.kernel.witness import KernelWitness, Loss
+from probes.shared import PlaceWatch
 from supervisor import clock
 from supervisor.canary import judge_canary
 from supervisor.errors import LaunchError
@@ -46,6 +47,7 @@ from supervisor.launch.guardian import Guardian
 from supervisor.launch.leftovers import clean_cgroup, clean_run, sweep
 from supervisor.launch.limits import LimitedCgroup, prefer_trial_as_victim
 from supervisor.launch.owner import Owner
+from supervisor.launch.registry import register
 from supervisor.launch.trial_notes import read_notes
 from supervisor.log.room import Room
 from supervisor.log.signer import Signer
@@ -107,6 +109,8 @@ class Trial:
     init: ProcessKey
     released_ns: int = 0
     released: bool = field(default=False)
+    registered: str | None = None
+    places: PlaceWatch | None = None
 
     def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind
         """Write an event of the supervisor, and give it: numbered, with the time it is written at."""
@@ -180,12 +184,20 @@ class Trial:
 
         Raises:
             LaunchError: the box does not hold; nothing of CMD ran.
+            MachineError: the run cannot be registered.
         """
         findings = self.test("opening", self.main)
         if findings:
             raise LaunchError("; ".join(findings), step="test the box", hint="`supervise doctor` says what is missing")
+        registered = register(
+            self.prepared.home.path,
+            self.prepared.run.id,
+            at=clock.now_rfc3339(),
+            manifest=self.prepared.manifest_digest,
+        )
         self.released_ns = clock.boottime_ns()
-        self.record(TrialReleased, process=self.main)
+        self.registered = registered.digest
+        self.record(TrialReleased, process=self.main, registered=registered.digest)
         self.box.release()
         self.tell(Phase.RELEASED)
 

@@ -25,7 +25,12 @@ class TrialTested(Event, frozen=True, kw_only=True):
 
 
 class TrialReleased(Event, frozen=True, kw_only=True):
-    """CMD was let go: what ``process`` and its descendants do from here on is the trial's."""
+    """CMD was let go: what ``process`` and its descendants do from here on is the trial's.
+
+    ``registered`` is the digest of its line in the registry of all runs; logs from before there was one lack it.
+    """
+
+    registered: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class TrialEndpoint(Event, frozen=True, kw_only=True):
@@ -122,6 +127,7 @@ class TrialSealed(Event, frozen=True, kw_only=True):
     ``evidence_frames`` and ``evidence_root`` are the log up to the evidence checkpoint; ``completion`` and ``stage``
     are the digests of what was concluded from it, ``attestation`` that of the signed statement about it; ``policy`` and
     ``claim`` are the digests of what was fixed before. Logs from before there were signatures lack these three.
+    ``index`` is that of what the run says to others, from which pairs of runs are judged.
     """
 
     evidence_frames: int
@@ -131,6 +137,7 @@ class TrialSealed(Event, frozen=True, kw_only=True):
     attestation: str | msgspec.UnsetType = msgspec.UNSET
     policy: str | msgspec.UnsetType = msgspec.UNSET
     claim: str | msgspec.UnsetType = msgspec.UNSET
+    index: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class NoteReceived(Event, frozen=True, kw_only=True):

@@ -25,10 +25,13 @@ from supervisor.evidence.facts import Facts, FileHistory, Gap, Loss, Observed, O
 from supervisor.evidence.files import FileFold
 from supervisor.evidence.flows import FlowFold
 from supervisor.evidence.histories import Draft, Historian
+from supervisor.evidence.leading import ReadLinks, no_links
 from supervisor.evidence.limits import LimitFold
+from supervisor.evidence.looks import LookFold, foreign_gaps
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast, ProcessFold
 from supervisor.evidence.reached import Reached
+from supervisor.evidence.reads import ReadFold
 from supervisor.evidence.reconcile import (
     BATCH,
     Explained,
@@ -55,6 +58,7 @@ def collect(
     workspace: bytes,
     observe: Observe,
     changed: Callable[[], Iterable[bytes]],
+    links: ReadLinks = no_links,
 ) -> Facts:
     """Add events up to facts, and reconcile them with the final state.
 
@@ -64,9 +68,10 @@ def collect(
         workspace: absolute, as the trial sees it.
         observe: gives the states before and after of absolute paths; one that it leaves out is not known.
         changed: gives every absolute path present in the stage.
+        links: gives the symlinks of the host among some paths.
     """
     with _no_garbage():
-        return _collect(events, policy, workspace, observe, changed)
+        return _collect(events, policy, workspace, observe, changed, links)
 
 
 @contextmanager
@@ -87,8 +92,9 @@ def _collect(
     workspace: bytes,
     observe: Observe,
     changed: Callable[[], Iterable[bytes]],
+    links: ReadLinks,
 ) -> Facts:
-    folds = _Folds()
+    folds = _Folds(policy)
     count = folds.read(events)
     held, released_ns, losses = folds.timeline.held(), folds.timeline.released_ns(), folds.losses()
     cast = folds.processes.cast(held, released_ns, execs_lost=any(loss.hook == "exec" for loss in losses))
@@ -96,7 +102,9 @@ def _collect(
     seen = {key for key in folds.files.processes if key is not None}
     processes = folds.processes.finish(cast, line.endpoint_ns, seen, _listed(line))
     contacts, noted = folds.contacts.contacts(cast), folds.noted(cast)
-    places = Places(policy, workspace)
+    lives = _Lives(processes, line)
+    met = folds.looks.finish(cast, links, lives.last_exit_ns)
+    places = Places(policy, workspace, shared=folds.looks.shared())
     files, file_gaps = _collect_files(
         folds.files, cast, places, (line, processes, folds.reached(processes)), observe, changed
     )
@@ -116,7 +124,7 @@ def _collect(
         files=files,
         flows=folds.flows.finish(cast),
         contacts=contacts,
-        coverage=cover((*gaps, *file_gaps), line),
+        coverage=cover((*gaps, *file_gaps, *met.gaps, *foreign_gaps(met, places)), line),
         events=count,
         lost=sum(loss.count for loss in losses),
         losses=losses,
@@ -125,6 +133,10 @@ def _collect(
         executed=cast.executed,
         exec_error=folds.processes.exec_error(cast),
         limits=folds.limits.finish(processes, line),
+        reads=folds.reads.finish(cast),
+        touches=met.touches,
+        denied=met.denied,
+        foreign=met.foreign,
     )
 
 
@@ -143,12 +155,23 @@ def _look_at_outcome(places: Places, policy: Policy, observe: Observe) -> Outcom
     return Outcome(path=place.shown, observed=observed)
 
 
+def _both(first: Callable[[Event], object], second: Callable[[Event], object]) -> Callable[[Event], object]:
+    """Give an event to two folds."""
+
+    def give(event: Event) -> None:
+        first(event)
+        second(event)
+
+    return give
+
+
 class _Folds:
     """All folds, fed from one loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: Policy) -> None:
+        self.looks = LookFold(policy)
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
-        self.flows, self.contacts, self.limits = FlowFold(), ContactFold(), LimitFold()
+        self.flows, self.contacts, self.limits, self.reads = FlowFold(), ContactFold(), LimitFold(), ReadFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
         self._reached: list[Event] = []
@@ -162,15 +185,17 @@ class _Folds:
             ProcessReached: self._reached.append,
             TrialCounted: self._counted.append,
         }
-        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits):
-            handlers.update(fold.handlers())
+        looked = (self.looks, self.reads)
+        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *looked):
+            for kind, handle in fold.handlers().items():
+                handlers[kind] = _both(handlers[kind], handle) if kind in handlers else handle
         count = 0
         find = handlers.get
         for event in events:
             count += 1
-            handle = find(type(event))
-            if handle is not None:
-                handle(event)
+            wanted = find(type(event))
+            if wanted is not None:
+                wanted(event)
         return count
 
     def losses(self) -> tuple[Loss, ...]:

@@ -171,6 +171,7 @@ class Historian:
             written_after=self._written_after(found.all, codes),
             reachable=place.reachable,
             kept=tuple(bounded(sorted(self._fold.kept[path]))) if path in self._fold.kept else (),
+            shared=place.shared,
             renamed_from=old,
             renamed_to=new,
         )

@@ -20,9 +20,11 @@ from policies.types import (
     FilesMode,
     FilesPolicy,
     LimitRole,
+    Outside,
     Period,
     PeriodKind,
     Policy,
+    SharedPlace,
     StopRule,
 )
 from supervisor.errors import PolicyError
@@ -36,7 +38,15 @@ WHOLE = Policy(
         unit="stream:s",
     ),
     stop=StopRule(wall_s=90.0, role=LimitRole.OBSERVATION, at_endpoint=AtEndpoint.CANCEL, settle_s=0.25),
-    files=FilesPolicy(workspace="/w", mode=FilesMode.STAGED, commit=Commit.FINAL, write=("notes/**",)),
+    files=FilesPolicy(
+        workspace="/w",
+        mode=FilesMode.STAGED,
+        commit=Commit.FINAL,
+        write=("notes/**",),
+        outside=Outside.DENY,
+        read_deny=("/srv/answers", "*.key"),
+        shared=(SharedPlace(path="/srv/queue", reset='emptied "by hand"'), SharedPlace(path="cache")),
+    ),
     credentials=CredentialsPolicy(env=("OPENAI_API_KEY",), mask=("~/x",)),
 )
 
@@ -102,6 +112,17 @@ def test_the_digest_tells_policies_apart_and_nothing_else() -> None:
         ("[credentials]\nenv = ['A=b']", "credentials.env[0]", "got 'A=b'"),
         ("[files]\nworkspace = ''", "files.workspace", "got an empty one"),
         ("[files]\nmode = 'direct'\ncommit = 'never'", "files.commit", "expected staged files"),
+        ("[files]\nwrite = ['']", "files.write[0]", "got an empty one"),
+        ("[files]\nread_deny = ['a', '']", "files.read_deny[1]", "got an empty one"),
+        ("[files]\noutside = 'refuse'", "files.outside", "expected stage or deny, got 'refuse'"),
+        ("[files]\nshared = ['/a']", "files.shared[0]", "expected a table with path, got a string '/a'"),
+        ("[files]\nshared = '/a'", "files.shared", "expected an array of tables"),
+        ("[files]\nshared = [{}]", "files.shared[0].path", "expected a path, got nothing"),
+        ("[files]\nshared = [{path = ''}]", "files.shared[0].path", "got an empty one"),
+        ("[files]\nshared = [{path = 'a/../b'}]", "files.shared[0].path", "expected a path without .."),
+        ("[files]\nshared = [{path = 'a', rest = 1}]", "files.shared[0].rest", "unknown key"),
+        ("[files]\nshared = [{path = 'a', reset = 1}]", "files.shared[0].reset", "expected a string"),
+        ("[files]\nshared = [{path = 'a'}, {path = 'a'}]", "files.shared[1].path", "expected each place once"),
     ],
 )
 def test_a_mistake_is_named_with_its_path(body: str, place: str, message: str) -> None:
