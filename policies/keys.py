@@ -41,6 +41,8 @@ class Shape(StrEnum):
     COUNT = "count"
     CPUS = "number"
     SIZE = "size"
+    BYTES = "bytes"
+    FLAG = "flag"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +175,18 @@ FILES = Section(
             shape=Shape.TEXTS,
             about="Globs of what may be written; without it the workspace, and writes elsewhere are only discarded.",
             is_path=True,
+        ),
+        Key(
+            name="before_limit",
+            field="before_limit",
+            shape=Shape.BYTES,
+            about="Content that is copied before a direct trial, the smallest files first; `none` lifts the limit.",
+        ),
+        Key(
+            name="keep",
+            field="keep",
+            shape=Shape.FLAG,
+            about="Whether the first 4 KiB of each burst of writes to a file of the workspace are kept in the log.",
         ),
         Key(
             name="outside",

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
-from policies.amounts import parse_count, parse_cpus, parse_memory
+from policies.amounts import parse_bytes, parse_count, parse_cpus, parse_memory
 from policies.durations import parse_duration, parse_period
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
 from policies.types import Commit, FilesMode, Period, Policy, SharedPlace
@@ -206,8 +206,18 @@ def _read_key(key: Key, value: object, section: str) -> object:  # noqa: PLR0911
             return parse_cpus(value, place=place)
         case Shape.SIZE:
             return parse_memory(value, place=place)
+        case Shape.BYTES:
+            return parse_bytes(value, place=place)
+        case Shape.FLAG:
+            return _flag(value, place)
         case Shape.DURATION | Shape.PERIOD | Shape.TEXT:
             return _READERS[key.shape](key, _text(value, place), place)
+
+
+def _flag(value: object, place: str) -> bool:
+    if not isinstance(value, bool):
+        _refuse("a boolean", value, place)
+    return value
 
 
 def _one_text(key: Key, value: str, place: str) -> str:

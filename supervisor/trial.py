@@ -234,8 +234,11 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         log = LogWriter.create(run.log, manifest_digest=prepared.manifest_digest, patience=room)
         stack.callback(log.close)
         box = stack.enter_context(hold(prepared.spec, cgroup, joins=limited.joins, meanwhile=_import_later))
+        if prepared.request.policy.files.keep:
+            witness.keep_content(box.workspace_device())
         prefer_trial_as_victim(box.main_pid, box.helper_pids)
         _write_layers(prepared.run.outside, box)
+        _write_layers(prepared.run.nested, box)
         syncer = Syncer(log, on_error=room.fail)
         places = prepared.request.policy.log.checkpoint_to
         signer = Signer(log, run.log, prepared.key, run_id=run.id, places=places)
@@ -303,16 +306,17 @@ def _stop_quietly(consumer: Consumer) -> None:
         consumer.stop()
 
 
-def _write_layers(outside: Path, box: Box) -> None:
-    """Note which discarded layer belongs to which mount, for the states of files outside the workspace."""
+def _write_layers(place: Path, box: Box) -> None:
+    """Note which layer below a directory of the run belongs to which mount; nothing when there is none."""
     import json  # noqa: PLC0415 - 3 ms
 
     layers = {
         os.fsdecode(path): Path(os.fsdecode(upper)).parent.name
         for path, upper in box.view.layers
-        if Path(os.fsdecode(upper)).is_relative_to(outside)
+        if Path(os.fsdecode(upper)).is_relative_to(place)
     }
-    write_whole(outside / "map.json", json.dumps(layers).encode(), durable=False)
+    if layers:
+        write_whole(place / "map.json", json.dumps(layers).encode(), durable=False)
 
 
 def wait_until_empty(trial: Trial) -> int:

@@ -219,6 +219,7 @@ static __always_inline void tell_refused(struct call *c)
 }
 
 #include "looks.bpf.h"
+#include "keep.bpf.h"
 
 /* True when the trial has opened the file in this way before: ``way`` is 0 for reading, 1 for its path only. */
 static __always_inline bool seen_before(__u64 cgroup, struct inode *inode, __u32 way)
@@ -351,7 +352,10 @@ static __noinline int on_write(struct call *c)
 		__sync_fetch_and_add(&known->count, 1);
 		__sync_fetch_and_add(&known->size_bytes, c->ret);
 		known->last_ns = bpf_ktime_get_boot_ns();
-		return 0;
+		if (!is_to_be_kept(orders_now, inode, known->kept))
+			return 0;
+		known->kept += tell_kept(c, (__u64)file, known->kept);
+		return TOLD;
 	}
 	if (!keeps_content(BPF_CORE_READ(inode, i_mode)))
 		return 0;
@@ -365,6 +369,8 @@ static __noinline int on_write(struct call *c)
 	fresh.count = 1;
 	fresh.size_bytes = c->ret;
 	fresh.last_ns = bpf_ktime_get_boot_ns();
+	if (is_to_be_kept(orders_now, inode, 0))
+		fresh.kept = tell_kept(c, (__u64)file, 0);
 	bpf_map_update_elem(&writers, &key, &fresh, BPF_ANY);
 	member = bpf_map_lookup_elem(&members, &key.pid);
 	if (member && member->files_end <= key.fd)

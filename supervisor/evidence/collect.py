@@ -36,6 +36,7 @@ from supervisor.evidence.reconcile import (
     BATCH,
     Explained,
     Found,
+    before_gap,
     check_changed,
     check_history,
     doubt_gap,
@@ -244,16 +245,30 @@ def _collect_files(
     histories: list[FileHistory] = []
     found: list[Found] = []
     doubted: list[tuple[bytes, tuple[int, ...]]] = []
+    unknown_before: list[FileHistory] = []
     for path, draft in _write_histories(fold, tree, places, historian, observe):
         histories.append(draft.history)
         explained.add(path, draft)
         gap = check_history(draft)
         found += [(path, gap)] if gap else []
+        if _lacks_before(draft.history):
+            unknown_before.append(draft.history)
         if draft.unconfirmed and places.restricts(draft.history):
             doubted.append((draft.history.path, draft.history.events))
     found += check_changed(changed(), explained, tree, places, observe)
-    gaps = (*without_symlinks(found, explained, places, observe), *doubt_gap(doubted), *overflow_gap(tree))
+    gaps = (
+        *without_symlinks(found, explained, places, observe),
+        *doubt_gap(doubted),
+        *before_gap(unknown_before),
+        *overflow_gap(tree),
+    )
     return tuple(histories), gaps
+
+
+def _lacks_before(history: FileHistory) -> bool:
+    """Tell whether a file of the workspace was changed, and nobody knows what it was."""
+    before = history.before
+    return bool(history.changes) and history.in_workspace and before is not None and before.problem is not None
 
 
 def _write_histories(

@@ -64,6 +64,16 @@ class RunDir:
         return self.path / "stage"
 
     @property
+    def nested(self) -> Path:
+        """Staged writes to mounts in the workspace: a directory like ``stage`` for each."""
+        return self.stage / "nested"
+
+    @property
+    def before(self) -> Path:
+        """What the files of the workspace were before a trial that wrote in place."""
+        return self.path / "before"
+
+    @property
     def snapshot(self) -> Path:
         """What was captured at the endpoint."""
         return self.path / "snapshot"
