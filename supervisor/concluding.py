@@ -37,7 +37,7 @@ from supervisor.verdict.argue import argue
 from supervisor.verdict.completion import Completion, LogFigures, json_parts
 from supervisor.verdict.judge import Judgement, judge
 from supervisor.verdict.run_index import encode_index, index_run
-from supervisor.watching import record_foreign
+from supervisor.watching import changed, observed, record_foreign
 
 _NOTHING_STAGED = "none"
 _LEFT_MAX = 1000
@@ -60,6 +60,8 @@ def conclude(trial: Trial, stage: Stage | InPlace) -> Outcome:
     index = _write_index(trial, facts, judgement)
     completion = _argue(trial, facts, judgement)
     missed = _seal(trial, completion, _Written(completion=_write(trial, completion), index=index), stage)
+    if trial.sharing is not None:
+        trial.sharing.states.reduce()
     if isinstance(stage, InPlace):
         stage.reduce()
     elif completion.stage is not None and completion.stage.state == APPLIED:
@@ -79,8 +81,8 @@ def _collect(trial: Trial, stage: Stage | InPlace) -> Facts:
         _read(trial),
         policy=trial.prepared.request.policy,
         workspace=os.fsencode(trial.prepared.workspace),
-        observe=stage.observe,
-        changed=stage.changed,
+        observe=lambda paths: observed(trial, paths, stage.observe),
+        changed=lambda: changed(trial, stage.changed),
         links=read_links,
     )
 

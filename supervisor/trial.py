@@ -23,7 +23,6 @@ from probes.kernel import early, pins
 from probes.kernel.consumer import Consumer
 from probes.kernel.decode import decode_slab
 from probes.kernel.witness import KernelWitness, Loss
-from probes.shared import PlaceWatch
 from supervisor import clock
 from supervisor.canary import judge_canary
 from supervisor.errors import LaunchError
@@ -55,6 +54,7 @@ from supervisor.log.syncer import Syncer
 from supervisor.log.writer import LogWriter
 from supervisor.preparing import Prepared
 from supervisor.request import Phase, Progress
+from supervisor.watching import Sharing
 
 E = TypeVar("E", bound=Event)
 
@@ -110,7 +110,7 @@ class Trial:
     released_ns: int = 0
     released: bool = field(default=False)
     registered: str | None = None
-    places: PlaceWatch | None = None
+    sharing: Sharing | None = None
 
     def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind
         """Write an event of the supervisor, and give it: numbered, with the time it is written at."""

@@ -106,7 +106,12 @@ def _collect(
     met = folds.looks.finish(cast, links, lives.last_exit_ns)
     places = Places(policy, workspace, shared=folds.looks.shared())
     files, file_gaps = _collect_files(
-        folds.files, cast, places, (line, processes, folds.reached(processes)), observe, changed
+        folds.files,
+        cast,
+        places,
+        (line, processes, folds.reached(processes)),
+        met.without_foreign(observe),
+        lambda: met.unexplained(changed()),
     )
     gaps = find_gaps(
         line=line,

@@ -14,7 +14,7 @@ The laws:
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from policies.types import FilesMode, Policy
@@ -34,6 +34,7 @@ from supervisor.events import (
     FileRenamed,
     FileTruncated,
     FileWritten,
+    Kind,
     PlaceChanged,
     PlaceDeclared,
     PlaceUnwatched,
@@ -43,7 +44,7 @@ from supervisor.events import (
 )
 from supervisor.events.files import READ_WINDOW_NS
 from supervisor.evidence.bounded import Numbers
-from supervisor.evidence.facts import DeniedLook, ForeignChange, Gap, Route, Touch
+from supervisor.evidence.facts import DeniedLook, FileState, ForeignChange, Gap, Observed, Route, Touch
 from supervisor.evidence.leading import Leading, ReadLinks
 from supervisor.evidence.naming import listed, show
 from supervisor.evidence.places import Places
@@ -242,6 +243,34 @@ class Met(NamedTuple):
     denied: tuple[DeniedLook, ...] = ()
     foreign: tuple[ForeignChange, ...] = ()
     gaps: tuple[Gap, ...] = ()
+
+    def without_foreign(
+        self, observe: Callable[[Sequence[bytes]], Mapping[bytes, Observed]]
+    ) -> Callable[[Sequence[bytes]], Mapping[bytes, Observed]]:
+        """Take the end of what somebody else changed too for unknown: it does not say what the trial did."""
+        foreign = frozenset(change.path for change in self.foreign)
+        if not foreign:
+            return observe
+
+        def look(paths: Sequence[bytes]) -> Mapping[bytes, Observed]:
+            states = observe(paths)
+            return {
+                path: Observed(before=state.before, after=_NOT_OURS) if path in foreign else state
+                for path, state in states.items()
+            }
+
+        return look
+
+    def unexplained(self, changed: Iterable[bytes]) -> Iterator[bytes]:
+        """Leave out what others changed, and what the trial changed by another name of its place."""
+        known = {change.path for change in self.foreign}
+        known |= {touch.path for touch in self.touches if touch.how == "changed" and touch.error is None}
+        return (path for path in changed if path not in known)
+
+
+_NOT_OURS = FileState(
+    kind=Kind.UNKNOWN, digest=None, mode=0, uid=0, gid=0, size_bytes=0, problem="somebody else changed it too"
+)
 
 
 class _Span:

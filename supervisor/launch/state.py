@@ -74,6 +74,11 @@ class RunDir:
         return self.path / "before"
 
     @property
+    def before_shared(self) -> Path:
+        """What the files of shared places were before the trial."""
+        return self.path / "before-shared"
+
+    @property
     def snapshot(self) -> Path:
         """What was captured at the endpoint."""
         return self.path / "snapshot"

@@ -139,13 +139,25 @@ def test_writes_to_a_shared_place_are_allowed_and_stay_open(told: Told) -> None:
     """They are no violation; the open-effects record has them, with the reset that was declared."""
     files = told.ran.files
     assert files["shared/made"]["allowed"]
-    assert files["shared/restored"]["history"]
     rules = {one["rule"] for one in told.ran.report["scope"]["violations"]}
     assert not [text for rule in rules for text in told.violations(rule) if "shared/" in text]
     (effect,) = [one for one in told.ran.report["open_effects"] if "shared places" in one["what"]]
     assert effect["could_affect"] == ["runs"]
     assert "removed and made again" in effect["bearing"]
     assert told.ran.separation == "unresolved"
+
+
+def test_the_states_before_and_after_are_known_in_a_shared_place(told: Told) -> None:
+    """What was changed and put back is restored, and what was changed has both digests; others' files are not told."""
+    files = told.ran.files
+    restored, changed, made = files["shared/restored"], files["shared/changed"], files["shared/made"]
+    assert (restored["net"], restored["restored"]) == ("unchanged", True)
+    assert restored["history"]
+    assert changed["net"] == "modified"
+    assert changed["before"] != changed["after"]
+    assert (made["net"], made["before"]) == ("created", None)
+    assert "shared/foreign" not in files
+    assert not [gap for gap in told.ran.report["scope"]["reasons"] if gap["rule"].startswith("unexplained")]
 
 
 def test_what_somebody_else_changes_in_a_shared_place_is_told_apart(told: Told) -> None:
