@@ -53,13 +53,15 @@ def _key(key: Key, defaults: dict[str, Any]) -> dict[str, Any]:
     return {**_shape(key), "description": key.about, **default}
 
 
-def _shape(key: Key) -> dict[str, Any]:  # noqa: PLR0911 - one row a shape
+def _shape(key: Key) -> dict[str, Any]:  # noqa: C901, PLR0911 - one row a shape
     pattern = f"^({key.pattern})$" if key.pattern else _NO_PARENT if key.is_path else None
     text = {"type": "string", "minLength": 1, **({"pattern": pattern} if pattern else {})}
     match key.shape:
         case Shape.TEXT:
             return text
-        case Shape.TEXTS:
+        case Shape.MAPPINGS:
+            return {"type": "object", "additionalProperties": text}
+        case Shape.TEXTS | Shape.ALLOW | Shape.DENY:
             return {"type": "array", "items": text}
         case Shape.PLACES:
             return {"type": "array", "items": {**_PLACE, "properties": {"path": text, "reset": _FILLED}}}
