@@ -183,7 +183,7 @@ FILES = Section(
             name="before_limit",
             field="before_limit",
             shape=Shape.BYTES,
-            about="Content that is copied before a direct trial, the smallest files first; `none` lifts the limit.",
+            about="Content copied before a direct trial, or of shared places, smallest files first; `none` lifts it.",
         ),
         Key(
             name="keep",

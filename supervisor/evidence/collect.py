@@ -27,7 +27,7 @@ from supervisor.evidence.flows import FlowFold
 from supervisor.evidence.histories import Draft, Historian
 from supervisor.evidence.leading import ReadLinks, no_links
 from supervisor.evidence.limits import LimitFold
-from supervisor.evidence.looks import LookFold, foreign_gaps
+from supervisor.evidence.looks import LookFold
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast, ProcessFold
 from supervisor.evidence.reached import Reached
@@ -43,6 +43,7 @@ from supervisor.evidence.reconcile import (
     overflow_gap,
     without_symlinks,
 )
+from supervisor.evidence.sharing import place_gaps
 from supervisor.evidence.timeline import TimelineFold
 from supervisor.evidence.tree import Tree
 
@@ -131,7 +132,7 @@ def _collect(
         flows=flows,
         contacts=contacts,
         coverage=cover(
-            (*gaps, *file_gaps, *met.gaps, *foreign_gaps(met, places)),
+            (*gaps, *file_gaps, *place_gaps(met, files, places, policy)),
             line,
             served=noted.gateway.started is not None,
         ),

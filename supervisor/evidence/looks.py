@@ -47,7 +47,6 @@ from supervisor.evidence.bounded import Numbers
 from supervisor.evidence.facts import DeniedLook, FileState, ForeignChange, Gap, Observed, Route, Touch
 from supervisor.evidence.leading import Leading, ReadLinks
 from supervisor.evidence.naming import listed, show
-from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast
 
 _NOT_FOLLOWING = frozenset({"lstat", "readlink", "readlinkat", "lgetxattr", "llistxattr"})
@@ -413,16 +412,3 @@ class _Sorting:
             text = f"{show(event.path)}: changes by others may have gone unseen: {event.why}"
             costs = frozenset({"separation", "finality"})
             yield Gap(route=Route.FILE, rule="unwatched-place", text=text, events=(event.n,), costs=costs)
-
-
-def foreign_gaps(met: Met, places: Places) -> Iterator[Gap]:
-    """Say where somebody whom nobody watches wrote what the claim is about, or what the trial met."""
-    touched = frozenset(touch.path for touch in met.touches)
-    for change in met.foreign:
-        place = places.locate(change.path)
-        costs = {"finality"} if place.in_scope else set()
-        if change.path in touched or posixpath.dirname(change.path) in touched:
-            costs.add("separation")
-        if costs:
-            text = f"{show(place.shown)}: somebody else changed it ({', '.join(change.changes)})"
-            yield Gap(route=Route.FILE, rule="foreign-writer", text=text, events=change.events, costs=frozenset(costs))

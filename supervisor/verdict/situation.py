@@ -147,7 +147,7 @@ def _isolated(facts: Facts, policy: Policy) -> bool:
     """Tell whether nothing alive can write the footprint any more: only the workspace is taken away."""
     line = facts.timeline
     elsewhere = any(glob.startswith("/") for glob in policy.claim.footprint)
-    elsewhere = elsewhere or any(history.in_scope and not history.in_workspace for history in facts.files)
+    elsewhere = elsewhere or any(h.in_scope and (h.shared or not h.in_workspace) for h in facts.files)
     return line.isolated_ns is not None and line.isolation_error is None and not elsewhere
 
 
