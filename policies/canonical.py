@@ -15,6 +15,7 @@ from typing import Any
 from policies.amounts import plain_amount, plain_bytes
 from policies.durations import format_duration, format_period
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
+from policies.services import services_to_list
 from policies.types import Memory, Period, Policy, SharedPlace
 
 _AMOUNTS = frozenset({Shape.COUNT, Shape.CPUS, Shape.SIZE})
@@ -23,7 +24,9 @@ _AMOUNTS = frozenset({Shape.COUNT, Shape.CPUS, Shape.SIZE})
 def policy_to_mapping(policy: Policy) -> dict[str, Any]:
     """Give the tables of the policy's file, every key that has a value among them."""
     tables = {section.name: _table(section, getattr(policy, section.name)) for section in SECTIONS}
-    return {"schema": SCHEMA_VERSION, "name": policy.name, **tables}
+    # Left out where there are none: a policy from before there were services keeps its digest.
+    services = {"services": services_to_list(policy.services)} if policy.services else {}
+    return {"schema": SCHEMA_VERSION, "name": policy.name, **tables, **services}
 
 
 def canonical_bytes(policy: Policy) -> bytes:
@@ -50,7 +53,8 @@ def _render(policy: Policy, *, unset: bool) -> str:
     mapping = policy_to_mapping(policy)
     head = [f"{key} = {_toml(mapping[key])}" for key in ("schema", "name")]
     tables = [line for section in SECTIONS for line in _toml_table(section, mapping[section.name], unset=unset)]
-    return "\n".join([*head, *tables]) + "\n"
+    services = [line for table in mapping.get("services", ()) for line in _toml_service(table)]
+    return "\n".join([*head, *tables, *services]) + "\n"
 
 
 def _table(section: Section, value: object) -> dict[str, Any]:
@@ -93,6 +97,10 @@ def _toml_table(section: Section, table: Mapping[str, Any], *, unset: bool) -> l
         elif unset:
             lines.append(f"# {key.name} is not set. {key.about}")
     return lines
+
+
+def _toml_service(table: Mapping[str, Any]) -> list[str]:
+    return ["", "[[services]]", *(f"{name} = {_toml(value)}" for name, value in table.items())]
 
 
 def _toml(value: object) -> str:

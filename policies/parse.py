@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
+from policies import services
 from policies.amounts import parse_bytes, parse_count, parse_cpus, parse_memory
 from policies.durations import parse_duration, parse_period
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
@@ -103,13 +104,16 @@ def policy_from_mapping(document: Mapping[str, Any]) -> Policy:
         _check_schema(document)
     for key in document:
         with mistakes:
-            _refuse_unknown(key, ("schema", "name", *sections), "")
+            _refuse_unknown(key, ("schema", "name", *sections, "services"), "")
     name = "unnamed"
     with mistakes:
         name = _read_name(document)
     tables = {
         name: _read_section(section, document[name], mistakes) for name, section in sections.items() if name in document
     }
+    with mistakes:
+        if "services" in document:
+            tables["services"] = services.parse_services(document["services"], _refuse_unknown)
     mistakes.tell()
     policy = Policy(name=name, **tables)
     check_policy(policy)
@@ -154,6 +158,9 @@ def check_policy(policy: Policy) -> None:
     if policy.stop.wall_s is not None and policy.stop.wall_s <= 0:
         message = "expected a duration above zero, got 0"
         raise PolicyError(message, place="stop.wall")
+    if policy.claim.service is not None and policy.claim.service not in {one.name for one in policy.services}:
+        message = f"expected the name of one of the services, got {policy.claim.service!r}"
+        raise PolicyError(message, place="claim.outcome", hint="[[services]] declares them")
     for index, place in enumerate(policy.files.shared):
         if place.path in {other.path for other in policy.files.shared[:index]}:
             message = f"expected each place once, got {place.path!r} again"

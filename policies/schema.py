@@ -8,6 +8,7 @@ from policies.amounts import BYTES_PATTERN, LEAST_CPUS, NONE, SIZE_PATTERN
 from policies.canonical import policy_to_mapping
 from policies.durations import DURATION_PATTERN, PERIOD_PATTERN
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
+from policies.services import services_schema
 from policies.types import Policy
 
 _AMOUNTS: dict[Shape, dict[str, Any]] = {
@@ -35,6 +36,7 @@ def json_schema() -> dict[str, Any]:
             "schema": {"const": SCHEMA_VERSION, "description": "The version of this form."},
             "name": {"type": "string", "minLength": 1, "description": "What reports call the policy."},
             **sections,
+            "services": services_schema(),
         },
     }
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from supervisor import route_arguments
 from supervisor.errors import UsageError
 from supervisor.run_options import add_run_options, one_of
 
@@ -351,6 +352,12 @@ COMMANDS = {
             usage="supervise discard RUN",
             about="Forget the staged writes of a run.",
             add_arguments=_word("RUN", _RUN),
+        ),
+        Command(
+            name="replay",
+            usage="supervise replay [OPTIONS]",
+            about="Score the same orders at two moments, with shared and isolated state.",
+            add_arguments=route_arguments.add_replay,
         ),
         Command(
             name="separate",

@@ -62,7 +62,7 @@ def conclude(trial: Trial, stage: Stage | InPlace) -> Outcome:
     )
     trial.room.persist(trial.signer.stop)
     record_foreign(trial, _read(trial))
-    facts = _collect(trial, stage)
+    facts = _schedules(trial, stage, _collect(trial, stage))
     facts = _commit(trial, stage, facts)
     judgement = judge(facts, trial.prepared.request.policy)
     index = _write_index(trial, facts, judgement)
@@ -93,6 +93,15 @@ def _collect(trial: Trial, stage: Stage | InPlace) -> Facts:
         changed=lambda: changed(trial, stage.changed),
         links=read_links,
     )
+
+
+def _schedules(trial: Trial, stage: Stage | InPlace, facts: Facts) -> Facts:
+    """Look for what was left to run later; a trial that changed nothing left nothing."""
+    if not facts.files:
+        return facts
+    from supervisor.schedules import record_schedules  # noqa: PLC0415 - see above
+
+    return record_schedules(trial, stage, facts)
 
 
 def _commit(trial: Trial, stage: Stage | InPlace, facts: Facts) -> Facts:

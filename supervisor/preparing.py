@@ -234,7 +234,24 @@ def _view(
         writable=_writable(request, workspace.resolve()),
         uid=user.uid,
         gid=user.gid,
+        sockets=_sockets(request),
     )
+
+
+def _sockets(request: RunRequest) -> tuple[bytes, ...]:
+    """Give the sockets of services that the box must show.
+
+    Raises:
+        UsageError: one is no socket.
+    """
+    found = []
+    for at, service in enumerate(request.policy.services):
+        if service.socket is not None:
+            path = Path(service.socket)
+            if not path.is_socket():
+                raise UsageError(f"expected a unix socket, got {service.socket}", place=f"services[{at}].at")
+            found.append(os.fsencode(service.socket))
+    return tuple(found)
 
 
 def _writable(request: RunRequest, workspace: Path) -> tuple[bytes, ...] | None:

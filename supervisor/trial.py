@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import importlib
 import os
+import select
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import UNSET, structs
 
@@ -38,6 +39,7 @@ from supervisor.events import (
     NoteReceived,
     Origin,
     ProcessKey,
+    ServiceAnswered,
     TrialHeld,
     TrialReleased,
     TrialTested,
@@ -60,6 +62,10 @@ from supervisor.log.writer import LogWriter
 from supervisor.preparing import Prepared
 from supervisor.request import Phase, Progress
 from supervisor.watching import Sharing
+
+if TYPE_CHECKING:  # hardly any trial has services
+    from probes.services.answers import Answer
+    from supervisor.service_watch import ServiceWatch
 
 E = TypeVar("E", bound=Event)
 
@@ -120,6 +126,7 @@ class Trial:
     tape: Tape
     main: ProcessKey
     init: ProcessKey
+    services: ServiceWatch | None = None
     released_ns: int = 0
     released: bool = field(default=False)
     registered: str | None = None
@@ -162,6 +169,8 @@ class Trial:
         count = 0
         for note in read_notes(self.box.trial_notes, _NOTES_AT_ONCE):
             count += 1
+            if self.services is not None:
+                self.services.announce(note.text)
             self.record(
                 NoteReceived,
                 origin=Origin.TRIAL,
@@ -203,6 +212,7 @@ class Trial:
         findings = self.test("opening", self.main)
         if findings:
             raise LaunchError("; ".join(findings), step="test the box", hint="`supervise doctor` says what is missing")
+        self._ask_before_release()
         registered = register(
             self.prepared.home.path,
             self.prepared.run.id,
@@ -214,6 +224,28 @@ class Trial:
         self.record(TrialReleased, process=self.main, registered=registered.digest)
         self.box.release()
         self.tell(Phase.RELEASED)
+
+    def _ask_before_release(self) -> None:
+        """Ask every service how it stands before the trial can have done anything."""
+        if self.services is not None:
+            self.services.ask("start")
+            select.select([self.services.answered], [], [], self.services.patience_s)
+
+    def tell_answer(
+        self, *, service: str, moment: str, answer: Answer, asked_ns: int, operations: tuple[str, ...]
+    ) -> None:
+        """Record what a service answered; from any thread."""
+        record(
+            self.log,
+            ServiceAnswered,
+            origin=Origin.SERVICE,
+            service=service,
+            moment=moment,
+            status=answer.status.value,
+            detail=answer.detail,
+            asked_ns=asked_ns,
+            operations=operations,
+        )
 
 
 @contextmanager
@@ -294,6 +326,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         stack.callback(syncer.abandon)
         signer.start()
         stack.callback(signer.abandon)
+        _watch_services(trial, stack)
         trial.tell(Phase.HELD)
         yield trial
 
@@ -309,6 +342,20 @@ def _hold_box(prepared: Prepared, cgroup: Cgroup, limited: LimitedCgroup, gatewa
         )
     except LaunchError as err:
         raise (gateway.failure() if err.step == GATEWAY else err) from err
+
+
+def _watch_services(trial: Trial, stack: ExitStack) -> None:
+    """Begin to ask the services that the policy names, if there are any."""
+    policy = trial.prepared.request.policy
+    if not policy.services:
+        return
+    from supervisor.service_watch import watch_services  # noqa: PLC0415 - hardly any trial has one
+
+    environ = trial.prepared.request.environ
+    trial.services = watch_services(policy, run=trial.prepared.run.id, environ=environ, tell=trial.tell_answer)
+    if trial.services is not None:
+        stack.callback(trial.services.close)
+        trial.services.start()
 
 
 def _import_later() -> None:

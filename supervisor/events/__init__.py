@@ -38,6 +38,8 @@ from supervisor.events.processes import (
     SignalSent,
     SyscallRefused,
 )
+from supervisor.events.schedules import ScheduleFound
+from supervisor.events.services import ServiceAnswered
 from supervisor.events.sockets import (
     ConnectionAttempted,
     ConnectionBlocked,
@@ -113,6 +115,8 @@ __all__ = [
     "ProcessKey",
     "ProcessReached",
     "ProcessStarted",
+    "ScheduleFound",
+    "ServiceAnswered",
     "SignalSent",
     "SocketBound",
     "SocketCreated",

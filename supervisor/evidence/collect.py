@@ -43,6 +43,8 @@ from supervisor.evidence.reconcile import (
     overflow_gap,
     without_symlinks,
 )
+from supervisor.evidence.schedules import ScheduleFold
+from supervisor.evidence.services import ServiceFold
 from supervisor.evidence.sharing import place_gaps
 from supervisor.evidence.timeline import TimelineFold
 from supervisor.evidence.tree import Tree
@@ -144,6 +146,8 @@ def _collect(
         executed=cast.executed,
         exec_error=folds.processes.exec_error(cast),
         limits=folds.limits.finish(processes, line),
+        schedules=folds.schedules.finish(files),
+        services=folds.services.finish(),
         reads=folds.reads.finish(cast),
         touches=met.touches,
         denied=met.denied,
@@ -183,6 +187,7 @@ class _Folds:
         self.looks = LookFold(policy)
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
         self.flows, self.contacts, self.limits, self.reads = FlowFold(), ContactFold(), LimitFold(), ReadFold()
+        self.schedules, self.services = ScheduleFold(), ServiceFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
         self._reached: list[Event] = []
@@ -196,8 +201,8 @@ class _Folds:
             ProcessReached: self._reached.append,
             TrialCounted: self._counted.append,
         }
-        looked = (self.looks, self.reads)
-        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *looked):
+        more = (self.looks, self.reads, self.schedules, self.services)
+        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *more):
             for kind, handle in fold.handlers().items():
                 handlers[kind] = _both(handlers[kind], handle) if kind in handlers else handle
         count = 0

@@ -30,10 +30,14 @@ _WITNESSED = (
     (Route.NETWORK, "kernel", None),
     (Route.SERVICE, "kernel", None),
     (Route.IPC, "kernel", None),
+    (
+        Route.SCHEDULE,
+        "kernel",
+        "no scheduler of the host is reachable from the box; its files are seen as files",
+    ),
 )
 _UNWITNESSED = (
     (Route.CREDENTIAL, "secret paths and names are kept out of the box; the use of a credential is not witnessed"),
-    (Route.SCHEDULE, "no scheduler of the host is reachable from the box; its files are seen as files"),
     (Route.CONTAINER, "no container service of the host is reachable from the box"),
     ("gpu-memory", "what stays in the memory of a device is not witnessed; the box holds no such device"),
     ("provider", "what a model's provider keeps on its side is not witnessed"),

@@ -176,6 +176,8 @@ class Flow:
         open_at_endpoint: how many of the connections were open when the trial ended.
         unfinished: how many were never seen ending.
         after_endpoint: something of it happened after the endpoint.
+        dialled: the servers that were really reached, ``ip:port``.
+        first_ns, last_ns: CLOCK_BOOTTIME.
     """
 
     protocol: str
@@ -195,6 +197,9 @@ class Flow:
     open_at_endpoint: int = 0
     unfinished: int = 0
     after_endpoint: bool = False
+    dialled: tuple[str, ...] = ()
+    first_ns: int = 0
+    last_ns: int = 0
 
 
 class Touch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -272,6 +277,7 @@ class OutsideContact:
         descriptor: a descriptor was passed: somebody who is not witnessed may hold what it names.
         first_ns: when it first happened.
         error: errno when no attempt succeeded, else None.
+        path: of the socket, as the trial names it; None for one without a name.
     """
 
     what: str
@@ -280,6 +286,8 @@ class OutsideContact:
     descriptor: bool = False
     first_ns: int = 0
     error: int | None = None
+    path: bytes | None = None
+    last_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -436,6 +444,47 @@ class LimitMet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A trigger that was left: a file that makes something run later.
+
+    Attributes:
+        path: as in its `FileHistory`.
+        autonomous: a clock or a daemon starts it; else somebody who does something must.
+        route: ``schedule`` or ``container``.
+        kept: it lies where writes are kept, unless they stay staged.
+        next_ns: when it runs next, CLOCK_REALTIME; None when that is not known.
+    """
+
+    path: bytes
+    what: str
+    autonomous: bool
+    route: str
+    kept: bool
+    next_ns: int | None
+    events: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceAnswer:
+    """What a service said: asked at ``asked_ns``, answered at ``at_ns``, CLOCK_BOOTTIME; see `ServiceAnswered`."""
+
+    moment: str
+    status: str
+    detail: str
+    asked_ns: int
+    at_ns: int
+    event: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSeen:
+    """A service, and its answers in order of time."""
+
+    name: str
+    answers: tuple[ServiceAnswer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """All of it.
 
@@ -469,6 +518,8 @@ class Facts:
     denied: tuple[DeniedLook, ...] = ()
     foreign: tuple[ForeignChange, ...] = ()
     credentials: tuple[CredentialUse, ...] = ()
+    schedules: tuple[Schedule, ...] = ()
+    services: tuple[ServiceSeen, ...] = ()
 
     @property
     def gaps(self) -> tuple[Gap, ...]:

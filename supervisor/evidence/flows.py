@@ -50,17 +50,22 @@ class GatewayAccount:
 class _Draft:
     """What is known of one flow so far."""
 
-    __slots__ = ("bytes_in", "bytes_out", "count", "kept_bytes", "last_ns", "numbers", "spans", "why", "why_n")
+    __slots__ = (
+        "bytes_in", "bytes_out", "count", "dialled", "first_ns", "kept_bytes", "last_ns", "numbers", "spans", "why",
+        "why_n",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.numbers = Numbers()
         self.last_ns = self.bytes_out = self.bytes_in = self.kept_bytes = self.count = 0
+        self.first_ns = _FOR_EVER
+        self.dialled: set[str] = set()
         self.why: tuple[str | None, str | None, str | None] = (None, None, None)
         self.why_n = _FOR_EVER
         self.spans: list[tuple[int, int]] = []  # of connections: (ended, begun)
 
     def act(self, event: Event) -> None:
-        self.last_ns = max(self.last_ns, event.time_ns)
+        self.first_ns, self.last_ns = min(self.first_ns, event.time_ns), max(self.last_ns, event.time_ns)
         self.numbers.add(event.n, event.time_ns)
 
     def explain(self, n: int, rule: str | None, reason: str | None, would_allow: str | None) -> None:
@@ -152,6 +157,8 @@ class FlowFold:
         draft.count += 1
         if opened is not None:
             draft.act(opened)
+            if isinstance(opened, ConnectionAllowed) and opened.dialled is not None:
+                draft.dialled.add(opened.dialled)
             sinkholed = opened if isinstance(opened, ConnectionSinkholed) else None
             draft.explain(
                 opened.n,
@@ -223,4 +230,7 @@ class FlowFold:
             open_at_endpoint=sum(begun <= ended_ns < ended for ended, begun in draft.spans),
             unfinished=sum(ended == _FOR_EVER for ended, _ in draft.spans),
             after_endpoint=draft.last_ns > ended_ns,
+            dialled=tuple(sorted(draft.dialled)),
+            first_ns=draft.first_ns,
+            last_ns=draft.last_ns,
         )

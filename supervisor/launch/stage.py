@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -162,6 +163,26 @@ class Stage:
         ]
         return own, *nested
 
+    def read(self, path: bytes, at_most: int) -> bytes | None:
+        """Read a regular file as the trial left it; None when it is none, is longer, or cannot be read.
+
+        Args:
+            path: absolute, as events have it.
+            at_most: bytes.
+        """
+        place = self._placed(path)
+        try:
+            view = None if place is None else self._view(place[0])
+            if place is None or (view is None and place[0] != self.workspace):
+                return None
+            if view is None:
+                with Tree(split(path)[0] or b"/") as tree:
+                    return read_file(tree, split(path)[1], at_most)
+            node = view.find(place[1])
+            return None if node is None else read_file(*view.place(node), at_most)
+        except OSError:
+            return None
+
     # -- commit or discard -----------------------------------------------------------------------------------------
 
     def commit(
@@ -279,6 +300,22 @@ def _read_map(place: Path) -> dict[bytes, Path]:
     except FileNotFoundError:
         return {}
     return {os.fsencode(point): place / str(number) for point, number in found.items()}
+
+
+def read_file(tree: Tree, path: bytes, at_most: int) -> bytes | None:
+    """Read a regular file of a tree; None when it is none, or is longer.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    with tree.parent(path) as (directory, name):
+        descriptor = os.open(name, flags, dir_fd=directory)
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - by descriptor
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        content = file.read(at_most + 1)
+    return content if len(content) <= at_most else None
 
 
 def _shifted(allowed: Allowed, prefix: bytes) -> Allowed:

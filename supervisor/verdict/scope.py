@@ -21,6 +21,7 @@ from supervisor.events import ProcessKey
 from supervisor.evidence.facts import Change, Facts, FileHistory, Flow
 from supervisor.evidence.naming import Names, show
 from supervisor.verdict.completion import Reason, Scope
+from supervisor.verdict.services import declared_contact
 
 REFUSED = frozenset({errno.EPERM, errno.EACCES, errno.EROFS})
 """An attempt that failed so was refused. Others (the name exists, or does not) asked for nothing that could happen."""
@@ -33,7 +34,7 @@ def judge_scope(facts: Facts, policy: Policy, *, sealed: bool) -> Scope:
     names = Names(facts.processes)
     violations = tuple(
         violation
-        for found in (_files(facts, policy), _denied(facts), _flows(facts), _contacts(facts))
+        for found in (_files(facts, policy), _denied(facts), _flows(facts), _contacts(facts, policy))
         for violation in found
     )
     named = tuple(
@@ -121,8 +122,10 @@ def _address(flow: Flow) -> str:
     return f"{where} ({flow.ip})" if flow.host and flow.ip else where
 
 
-def _contacts(facts: Facts) -> Iterator[_Found]:
+def _contacts(facts: Facts, policy: Policy) -> Iterator[_Found]:
     for contact in facts.contacts:
+        if declared_contact(contact, policy) is not None:
+            continue
         rule = "descriptor-outside" if contact.descriptor else "contact-outside"
         failed = f" (failed: {errno.errorcode.get(contact.error, contact.error)})" if contact.error else ""
         yield rule, f"{contact.what}, outside the box{failed}", contact.process, contact.events

@@ -247,3 +247,57 @@ def test_a_place_that_cannot_be_had_is_an_error_and_nothing_runs(
     assert said in ended.stderr
     assert not (lab.work / "ran").exists()
     assert not list((lab.home / "runs").glob("*")) if (lab.home / "runs").exists() else True
+
+
+HIDING = r"""
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+static char path[4096];
+static volatile int going = 1;
+static void *swap(void *place)
+{
+    while (going) {
+        strcpy(path, place);
+        strcpy(path, "/etc/passwd");
+    }
+    return 0;
+}
+int main(int argc, char **argv)
+{
+    struct stat found;
+    pthread_t thread;
+    int met = 0;
+    pthread_create(&thread, 0, swap, argv[1]);
+    for (int i = 0; i < 200000 && !met; i++)
+        met = stat(path, &found) == 0 && S_ISFIFO(found.st_mode);
+    going = 0;
+    pthread_join(thread, 0);
+    return 0;
+}
+"""
+
+
+def test_a_thread_that_swaps_names_does_not_come_out_separate(lab: Lab, tmp_path: Path) -> None:
+    """The name that is told may be another one than was looked up: a touch is told, or separation stays open."""
+    place = tmp_path / "place"
+    place.mkdir()
+    os.mkfifo(place / "fifo")
+    build = ["cc", "-O1", "-pthread", "-xc", "-", "-o", str(lab.work / "hide")]
+    subprocess.run(build, input=HIDING, text=True, check=True)
+    ran = lab.run("--commit", "never", "--shared", str(place), "--", "./hide", str(place / "fifo"))
+    touched = bool(read_facts(lab).touches)
+    assert touched or (ran.separation == "unresolved" and "unverified-look-ups" in ran.reasons("separation"))
+    assert touched or ran.code == 0
+
+
+def test_one_thread_that_looks_elsewhere_is_separate(lab: Lab, tmp_path: Path) -> None:
+    """The keeping twin: names that nobody could change prove that the place was not met."""
+    place = tmp_path / "place"
+    place.mkdir()
+    ran = lab.sh("stat /etc/passwd; test -e /nowhere; cat /etc/hostname", "--commit", "never", "--shared", str(place))
+    assert read_facts(lab).touches == ()
+    assert ran.separation == "separate"

@@ -56,6 +56,10 @@ SYSTEM_ACCESS = {
     "supervisor.concluding": "names paths in bytes and asks for the architecture",
     "supervisor.following": "polls the descriptors that a trial's end is seen by",
     "supervisor.trial": "holds the descriptors of one trial",
+    "supervisor.service_watch": "wakes up whoever waits for an answer, by a descriptor",
+    "supervisor.replaying": "starts the services of the replay and finds a program that the box shows",
+    "supervisor.replay_worker": "is a program of its own that needs a clock",
+    "supervisor.replay_queue": "is a service of its own: a socket and a clock",
     "supervisor.signals": "waits for the signals that the supervisor gets",
     "supervisor.asking": "takes over the words and the environment of a caller, and where he is",
     "supervisor.differing": "reads both sides of a file by descriptor",
@@ -85,7 +89,7 @@ SYSTEM_ACCESS = {
 }
 """Every module that may import one of `SYSTEM_MODULES`, and why that is its job."""
 
-SYSTEM_ROOMS = ("supervisor.launch", "probes.kernel", "supervisor.log")
+SYSTEM_ROOMS = ("supervisor.launch", "probes.kernel", "probes.services", "supervisor.log")
 """Rooms whose whole job is the system; single modules elsewhere are listed above."""
 
 PURE_ROOMS = ("supervisor.evidence", "supervisor.verdict", "supervisor.events", "supervisor.errors", "policies.types")
