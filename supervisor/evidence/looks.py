@@ -207,17 +207,23 @@ class LookFold:
         return _Sorting(self, cast, links, ended_ns).sort()
 
 
+def _opened(event: FileOpened, look: Look) -> Iterator[Look]:
+    changed, through = event.created or event.truncates, event.what in {Kind.FIFO, Kind.DEVICE}
+    if changed or (through and event.writes):  # what goes through a fifo is not told
+        yield look._replace(how="changed", until_end=through)
+    if event.reads and not event.created:
+        yield look._replace(how="read", until_end=through)
+    elif not changed and not (through and event.writes):
+        yield look
+
+
 def _meanings(event: FileEvent, look: Look) -> Iterator[Look]:
     """Say what a call that worked did."""
     match event:
         case FileLookedUp():
             yield look._replace(until_end=event.how in _WATCHING, follows=event.how not in _NOT_FOLLOWING)
         case FileOpened():
-            changed = event.created or event.truncates
-            if changed:
-                yield look._replace(how="changed")
-            if not event.created and (event.reads or not changed):
-                yield look._replace(how="read") if event.reads else look
+            yield from _opened(event, look)
         case FileRead():
             held = event.how == "mmap"
             yield look._replace(how="mapped" if held else "read", until_end=held)

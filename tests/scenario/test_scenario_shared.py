@@ -301,3 +301,13 @@ def test_one_thread_that_looks_elsewhere_is_separate(lab: Lab, tmp_path: Path) -
     ran = lab.sh("stat /etc/passwd; test -e /nowhere; cat /etc/hostname", "--commit", "never", "--shared", str(place))
     assert read_facts(lab).touches == ()
     assert ran.separation == "separate"
+
+
+def test_a_workspace_that_is_written_in_place_is_met_like_a_shared_place(lab: Lab) -> None:
+    """In direct mode others can meet whatever happens there: reads, look-ups and changes are touches."""
+    (lab.work / "in").write_text("1")
+    ran = lab.sh("cat in; test -e missing; echo 1 > made; ls > /dev/null", "--direct")
+    touched = {(Path(os.fsdecode(touch.path)).name, touch.how) for touch in read_facts(lab).touches}
+    assert touched >= {("in", "read"), ("missing", "looked"), ("made", "changed"), (lab.work.name, "listed")}
+    assert ran.scope == "clean"
+    assert not [one for one in ran.report["open_effects"] if "shared places" in one["what"]]

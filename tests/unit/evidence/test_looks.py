@@ -175,6 +175,19 @@ def test_a_mapping_and_a_watch_last_as_long_as_their_process() -> None:
     assert {touch.last_ns for touch in facts.touches} == {end_ns}
 
 
+def test_a_fifo_is_read_and_written_as_long_as_its_process_lasts() -> None:
+    """What goes through it changes no file, and reaches whoever has the other end."""
+    trial = begun()
+    child = trial.fork()
+    trial.file(ev.FileOpened, SHARED + b"/p", reads=True, writes=True, inode=1, what=ev.Kind.FIFO, process=child)
+    trial.now_ns += 500 * MS
+    trial.exit(child)
+    end_ns = trial.now_ns
+    facts = told(trial)
+    assert words(facts) == {(SHARED + b"/p", "changed"), (SHARED + b"/p", "read")}
+    assert min(touch.last_ns for touch in facts.touches) >= end_ns
+
+
 def test_a_read_may_be_as_late_as_the_next_one_would_be_told() -> None:
     """The witness leaves out reads that follow quickly: the last contact is that much later."""
     trial = begun()
