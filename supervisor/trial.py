@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import UNSET, structs
 
+from policies.redaction import Redactor
 from probes.gateway.process import Gateway
 from probes.gateway.wire import Told
 from probes.kernel import early, pins
 from probes.kernel.abi import Network
 from probes.kernel.consumer import Consumer
 from probes.kernel.decode import decode_slab
+from probes.kernel.slabs import redact_slab
 from probes.kernel.witness import KernelWitness, Loss
 from supervisor import clock
 from supervisor.canary import judge_canary
@@ -60,6 +62,7 @@ from supervisor.log.signer import Signer
 from supervisor.log.syncer import Syncer
 from supervisor.log.writer import LogWriter
 from supervisor.preparing import Prepared
+from supervisor.redacting import redact_event
 from supervisor.request import Phase, Progress
 from supervisor.watching import Sharing
 
@@ -81,16 +84,17 @@ class Tape:
     The opening canary is all that has happened so far; the acts of the closing one are the last that anybody does.
     """
 
-    def __init__(self, log: LogWriter) -> None:
-        """Begin with nothing."""
+    def __init__(self, log: LogWriter, redactor: Redactor) -> None:
+        """Begin with nothing; the redactor takes out what must not be written."""
         self._log = log
+        self._redactor = redactor
         self._latest: deque[tuple[bytes, int]] = deque()
         self._size_bytes = 0
         self._heard: deque[Event] = deque(maxlen=_HEARD)
 
     def take(self, slab: memoryview, count: int) -> None:
         """Append one slab."""
-        copy = bytes(slab)
+        copy = redact_slab(bytes(slab), self._redactor)
         self._latest.append((copy, self._log.append_kernel(copy, count)))
         self._size_bytes += len(copy)
         while self._size_bytes > _KEPT_BYTES and len(self._latest) > 1:
@@ -134,7 +138,7 @@ class Trial:
 
     def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind
         """Write an event of the supervisor, and give it: numbered, with the time it is written at."""
-        return record(self.log, kind, **fields)
+        return redact_event(record(self.log, kind, **fields), self.prepared.credentials.redactor)
 
     def identify(self, pids: tuple[int, ...]) -> tuple[ProcessKey, ...]:
         """Name members for ever, in order of their start."""
@@ -271,7 +275,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         early.wait_for_loading()
         guardian = Guardian.start(cgroup, prepared.run, on_death=lambda: pins.collect_garbage(root))
         stack.callback(guardian.release)
-        gateway = Gateway.start(prepared.request.policy.network)
+        gateway = Gateway.start(prepared.request.policy.network, lookout=prepared.credentials.lookout())
         stack.callback(gateway.close)
         limited = LimitedCgroup.create(cgroup, prepared.limits)
         witness = KernelWitness.watch(root, cgroup.path, network=Network.PASS)
@@ -279,19 +283,21 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         brake = Brake(cgroup)
         room = Room(run.path, brake=brake, tell=prepared.request.on_notice, wait_s=prepared.room_wait_s)
         stack.callback(room.close)
-        log = LogWriter.create(run.log, manifest_digest=prepared.manifest_digest, patience=room)
+        redactor = prepared.credentials.redactor
+        log = LogWriter.create(
+            run.log,
+            manifest_digest=prepared.manifest_digest,
+            patience=room,
+            redact=None if redactor.empty else lambda event: redact_event(event, redactor),
+        )
         stack.callback(log.close)
         box = stack.enter_context(_hold_box(prepared, cgroup, limited, gateway))
-        if prepared.request.policy.files.keep:
-            witness.keep_content(box.workspace_device())
-        prefer_trial_as_victim(box.main_pid, box.helper_pids)
-        _write_layers(prepared.run.outside, box)
-        _write_layers(prepared.run.nested, box)
+        _note_box(prepared, box, witness)
         syncer = Syncer(log, on_error=room.fail)
         places = prepared.request.policy.log.checkpoint_to
         signer = Signer(log, run.log, prepared.key, run_id=run.id, places=places)
         brake = Brake(cgroup)
-        tape = Tape(log)
+        tape = Tape(log, redactor)
         consumer = Consumer(witness, take=tape.take, brake=brake, tell_loss=lambda loss: _record_loss(log, loss))
         main, init = witness.identify(box.main_pid), witness.identify(box.init_pid)
         trial = Trial(
@@ -319,6 +325,8 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
             cgroup=cgroup.id,
             realtime_offset_ns=clock.realtime_offset_ns(),
         )
+        for kind, fields in prepared.credentials.events(prepared.spec.view.masks):
+            trial.record(kind, process=None, **fields)
         gateway.follow(lambda told: _record_told(log, witness, tape, told), lambda problem: _record_death(log, problem))
         consumer.start()
         stack.callback(_stop_quietly, consumer)
@@ -356,6 +364,15 @@ def _watch_services(trial: Trial, stack: ExitStack) -> None:
     if trial.services is not None:
         stack.callback(trial.services.close)
         trial.services.start()
+
+
+def _note_box(prepared: Prepared, box: Box, witness: KernelWitness) -> None:
+    """Do what can be done once the box stands: say what is kept, who is killed first, and where layers are."""
+    if prepared.request.policy.files.keep:
+        witness.keep_content(box.workspace_device())
+    prefer_trial_as_victim(box.main_pid, box.helper_pids)
+    _write_layers(prepared.run.outside, box)
+    _write_layers(prepared.run.nested, box)
 
 
 def _import_later() -> None:
