@@ -278,6 +278,12 @@ def _policy_command_arguments(parser: argparse.ArgumentParser) -> None:
 
 _RUN = "id, unique prefix, `last` or a directory"
 
+
+def _settle_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_positional(parser, "RUN", _RUN)
+    route_arguments.add_settle(parser)
+
+
 COMMANDS = {
     command.name: command
     for command in (
@@ -347,6 +353,12 @@ COMMANDS = {
             usage="supervise discard RUN",
             about="Forget the staged writes of a run.",
             add_arguments=_word("RUN", _RUN),
+        ),
+        Command(
+            name="settle",
+            usage="supervise settle RUN [--for D]",
+            about="Go on asking the services that keep a run open.",
+            add_arguments=_settle_arguments,
         ),
         Command(
             name="replay",

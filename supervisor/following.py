@@ -37,6 +37,8 @@ from supervisor.trial import Trial, wait_until_empty
 _KILL_AFTER_S = 2.0
 _TELL_EVERY_S = 0.25
 _BOUNDARY = "boundary"
+_LONG_S = 60.0
+"""A period longer than this is not waited out for services alone: ``supervise settle`` goes on with the run later."""
 _GOING_ON = frozenset({AtEndpoint.FOLLOW, AtEndpoint.ISOLATE})
 _TERMINAL = "terminal"
 
@@ -252,7 +254,8 @@ def _settle_services(watch: Watch, endpoint_ns: int, settle_s: float, within_s: 
     trial = watch.trial
     if trial.services is None:
         return
-    last_s = max(settle_s, within_s or 0.0)
+    last_s = max(settle_s, within_s if within_s is not None and within_s <= _LONG_S else 0.0)
+    within_s = within_s if within_s is not None and within_s <= last_s else None
     watch.outlived |= last_s > 0
     trial.services.follow(on=True)
     for at_s in sorted({within_s or last_s, last_s}):

@@ -230,12 +230,16 @@ class OpenEffect(Struct, frozen=True, kw_only=True):
 
 
 class Reason(Struct, frozen=True, kw_only=True):
-    """Why a verdict is what it is; ``basis`` is what it rests on: ``witnessed``, ``declared`` or ``assumed``."""
+    """Why a verdict is what it is; ``basis`` is what it rests on: ``witnessed``, ``declared`` or ``assumed``.
+
+    ``keeps_open`` (finality only): this reason alone would keep the verdict unresolved.
+    """
 
     rule: str
     text: str
     events: tuple[int, ...]
     basis: str = "witnessed"
+    keeps_open: bool = False
 
 
 class OutcomeState(Struct, frozen=True, kw_only=True):

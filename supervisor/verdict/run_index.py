@@ -18,6 +18,7 @@ import msgspec
 from policies.types import FilesMode, Policy
 from supervisor.evidence.facts import Facts, FileHistory, FileState, Route, Touch
 from supervisor.evidence.naming import show
+from supervisor.verdict import services
 from supervisor.verdict.judge import Judgement
 
 SCHEMA = "run-index/1"
@@ -138,6 +139,17 @@ def index_run(
             for place in policy.files.shared
         ),
         contacts=tuple(_contacts(facts, policy, workspace, offset_ns)),
+        servers=tuple(
+            Server(
+                one.address,
+                one.service.name if one.service else None,
+                one.service.state.value if one.service else None,
+                one.first_ns + offset_ns,
+                one.last_ns + offset_ns,
+                one.events[:_KEPT_EVENTS],
+            )
+            for one in services.reached(facts, policy)
+        ),
         contention=tuple(_contention(facts)),
         gaps=tuple(_gaps(facts)),
         later=tuple(_later(judgement)),
