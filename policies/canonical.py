@@ -64,6 +64,8 @@ def _table(section: Section, value: object) -> dict[str, Any]:
 
 def _plain(key: Key, value: object) -> Any:  # noqa: ANN401, PLR0911  (whatever JSON can hold; one row a type)
     match value:
+        case tuple() if key.shape is Shape.MAPPINGS:
+            return dict(text.split("=", 1) for text in sorted(value))
         case Memory() | float() | int() | None if key.shape in _AMOUNTS:
             return plain_amount(value)
         case Period():
@@ -101,6 +103,15 @@ def _toml(value: object) -> str:
     if isinstance(value, list):
         return f"[{', '.join(_toml(item) for item in value)}]"
     if isinstance(value, dict):
-        return f"{{ {', '.join(f'{name} = {_toml(item)}' for name, item in value.items())} }}"
+        return (
+            f"{{ {', '.join(f'{_toml_key(name)} = {_toml(item)}' for name, item in value.items())} }}"
+            if value
+            else "{}"
+        )
     # JSON strings are TOML basic strings, but for DEL, which TOML wants escaped too.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _toml_key(name: str) -> str:
+    """Write a key bare where TOML lets it be."""
+    return name if name.isascii() and name.replace("_", "").replace("-", "").isalnum() else _toml(name)

@@ -203,6 +203,10 @@ def _read_key(key: Key, value: object, section: str) -> object:  # noqa: PLR0911
     match key.shape:
         case Shape.TEXTS:
             return _texts(key, value, place)
+        case Shape.ALLOW | Shape.DENY:
+            return _rules(key, value, place)
+        case Shape.MAPPINGS:
+            return _mappings(value, place)
         case Shape.PLACES:
             return _places(value, place)
         case Shape.CHOICE:
@@ -248,6 +252,26 @@ def _texts(key: Key, value: object, place: str) -> tuple[str, ...]:
         _refuse("an array of strings", value, place)
     return tuple(
         _one_text(key, _text(item, f"{place}[{index}]"), f"{place}[{index}]") for index, item in enumerate(value)
+    )
+
+
+def _rules(key: Key, value: object, place: str) -> tuple[str, ...]:
+    from policies.network import Effect, canonical_rules  # noqa: PLC0415  (10 ms that hardly any policy needs)
+
+    effect = Effect.ALLOW if key.shape is Shape.ALLOW else Effect.DENY
+    return canonical_rules(_texts(key, value, place), effect, place=place)
+
+
+def _mappings(value: object, place: str) -> tuple[str, ...]:
+    from policies.network import mapping_from_pair  # noqa: PLC0415  (as above)
+
+    if not isinstance(value, dict):
+        _refuse('a table of "HOST:PORT" = "ADDR:PORT"', value, place)
+    return tuple(
+        sorted(
+            str(mapping_from_pair(source, _text(target, f"{place}.{source}"), place=f"{place}.{source}"))
+            for source, target in value.items()
+        )
     )
 
 

@@ -61,7 +61,9 @@ def _shape(key: Key) -> dict[str, Any]:  # noqa: PLR0911 - one row a shape
     match key.shape:
         case Shape.TEXT:
             return text
-        case Shape.TEXTS:
+        case Shape.MAPPINGS:
+            return {"type": "object", "additionalProperties": text}
+        case Shape.TEXTS | Shape.ALLOW | Shape.DENY:
             return {"type": "array", "items": text}
         case Shape.PLACES:
             return {"type": "array", "items": {**_PLACE, "properties": {"path": text, "reset": _FILLED}}}

@@ -159,9 +159,18 @@ class FilesPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPolicy:
-    """What may be sent. Loopback inside the trial always works."""
+    """What may be sent. Loopback inside the trial always works.
+
+    Attributes:
+        allow: rules in the spelling of `policies.network.canonical_rules`: ``api.example.com:443``.
+        deny: the same; they win over what is allowed.
+        map: where the gateway dials for a host and port, ``HOST:PORT=ADDR:PORT`` each.
+    """
 
     default: NetworkDefault = NetworkDefault.DENY
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    map: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,9 +48,17 @@ APPLIED = "applied"
 def conclude(trial: Trial, stage: Stage) -> Outcome:
     """Judge the trial, apply its stage, and seal its log."""
     trial.tell(Phase.JUDGING)
+    trial.gateway.stop()
     counters = trial.consumer.stop()
     trial.syncer.stop()
-    trial.record(TrialCounted, egress_packets=counters.egress_packets, egress_bytes=counters.egress_bytes)
+    trial.record(
+        TrialCounted,
+        egress_packets=counters.egress_packets,
+        egress_bytes=counters.egress_bytes,
+        gateway_starts=counters.gateway_starts,
+        gateway_packets=counters.gateway_packets,
+        gateway_bytes=counters.gateway_bytes,
+    )
     trial.room.persist(trial.signer.stop)
     record_foreign(trial, _read(trial))
     facts = _schedules(trial, stage, _collect(trial, stage))

@@ -18,19 +18,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
+from probes.gateway.process import Gateway
+from probes.gateway.wire import Told
 from probes.kernel import early, pins
+from probes.kernel.abi import Network
 from probes.kernel.consumer import Consumer
 from probes.kernel.decode import decode_slab
 from probes.kernel.witness import KernelWitness, Loss
 from probes.shared import PlaceWatch
 from supervisor import clock
 from supervisor.canary import judge_canary
-from supervisor.errors import LaunchError
+from supervisor.errors import LaunchError, SuperviseError
 from supervisor.events import (
     Event,
     EventsLost,
+    GatewayDied,
     LimitReached,
     LogWaited,
     NoteReceived,
@@ -41,8 +45,9 @@ from supervisor.events import (
     TrialReleased,
     TrialTested,
 )
-from supervisor.launch.box import Box, hold
+from supervisor.launch.box import Box, Served, hold
 from supervisor.launch.brake import Brake
+from supervisor.launch.building import GATEWAY
 from supervisor.launch.cgroup import Cgroup, find_root
 from supervisor.launch.durable import write_whole
 from supervisor.launch.guardian import Guardian
@@ -67,6 +72,7 @@ E = TypeVar("E", bound=Event)
 _EMPTY_S = 5.0
 _NOTES_AT_ONCE = 64
 _KEPT_BYTES = 2 << 20
+_HEARD = 1024
 
 
 class Tape:
@@ -80,6 +86,7 @@ class Tape:
         self._log = log
         self._latest: deque[tuple[bytes, int]] = deque()
         self._size_bytes = 0
+        self._heard: deque[Event] = deque(maxlen=_HEARD)
 
     def take(self, slab: memoryview, count: int) -> None:
         """Append one slab."""
@@ -93,6 +100,11 @@ class Tape:
         """Decode the latest events."""
         for slab, first in self._latest:
             yield from decode_slab(slab, first, os.uname().machine)
+        yield from tuple(self._heard)
+
+    def hear(self, event: Event) -> None:
+        """Keep one of the latest events of the gateway."""
+        self._heard.append(event)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,6 +117,7 @@ class Trial:
     box: Box
     brake: Brake
     witness: KernelWitness
+    gateway: Gateway
     consumer: Consumer
     log: LogWriter
     room: Room
@@ -180,6 +193,7 @@ class Trial:
 
     def test(self, which: str, actor: ProcessKey) -> tuple[str, ...]:
         """Judge the ``opening`` or ``closing`` canary by what was witnessed; gives the findings."""
+        self.gateway.flush()
         self.consumer.flush()
         canary = self.prepared.canary
         tested = judge_canary(
@@ -257,15 +271,17 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         early.wait_for_loading()
         guardian = Guardian.start(cgroup, prepared.run, on_death=lambda: pins.collect_garbage(root))
         stack.callback(guardian.release)
+        gateway = Gateway.start(prepared.request.policy.network)
+        stack.callback(gateway.close)
         limited = LimitedCgroup.create(cgroup, prepared.limits)
-        witness = KernelWitness.watch(root, cgroup.path)
+        witness = KernelWitness.watch(root, cgroup.path, network=Network.PASS)
         closing.callback(witness.close)
         brake = Brake(cgroup)
         room = Room(run.path, brake=brake, tell=prepared.request.on_notice, wait_s=prepared.room_wait_s)
         stack.callback(room.close)
         log = LogWriter.create(run.log, manifest_digest=prepared.manifest_digest, patience=room)
         stack.callback(log.close)
-        box = stack.enter_context(hold(prepared.spec, cgroup, joins=limited.joins, meanwhile=_import_later))
+        box = stack.enter_context(_hold_box(prepared, cgroup, limited, gateway))
         prefer_trial_as_victim(box.main_pid, box.helper_pids)
         _write_layers(prepared.run.outside, box)
         syncer = Syncer(log, on_error=room.fail)
@@ -282,6 +298,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
             box=box,
             brake=brake,
             witness=witness,
+            gateway=gateway,
             consumer=consumer,
             log=log,
             room=room,
@@ -299,6 +316,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
             cgroup=cgroup.id,
             realtime_offset_ns=clock.realtime_offset_ns(),
         )
+        gateway.follow(lambda told: _record_told(log, witness, tape, told), lambda problem: _record_death(log, problem))
         consumer.start()
         stack.callback(_stop_quietly, consumer)
         syncer.start()
@@ -308,6 +326,19 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         _watch_services(trial, stack)
         trial.tell(Phase.HELD)
         yield trial
+
+
+def _hold_box(prepared: Prepared, cgroup: Cgroup, limited: LimitedCgroup, gateway: Gateway) -> Box:
+    try:
+        return hold(
+            prepared.spec,
+            cgroup,
+            joins=limited.joins,
+            served=Served(namespace=gateway.namespace(), ready=gateway.ready),
+            meanwhile=_import_later,
+        )
+    except LaunchError as err:
+        raise (gateway.failure() if err.step == GATEWAY else err) from err
 
 
 def _watch_services(trial: Trial, stack: ExitStack) -> None:
@@ -339,6 +370,24 @@ def record(log: LogWriter, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 -
 
     log.record(make)
     return made[-1]
+
+
+def _record_told(log: LogWriter, witness: KernelWitness, tape: Tape, told: Told) -> None:
+    """Write what the gateway told, with the process that the kernel saw begin the flow."""
+    process = witness.owner(told.protocol, told.ip, told.port) if told.protocol else None
+    made: list[Event] = []
+
+    def make(n: int) -> Event:
+        made.append(structs.replace(told.event, n=n, process=process))
+        return made[-1]
+
+    log.record(make)
+    tape.hear(made[-1])
+
+
+def _record_death(log: LogWriter, problem: str) -> None:
+    with suppress(SuperviseError):  # a log that cannot be written is told elsewhere
+        record(log, GatewayDied, problem=problem)
 
 
 def _record_loss(log: LogWriter, loss: Loss) -> None:

@@ -17,6 +17,15 @@ from supervisor.events.files import (
     FileWritten,
     Kind,
 )
+from supervisor.events.gateway import (
+    ConnectionAllowed,
+    ConnectionClosed,
+    ConnectionSinkholed,
+    GatewayDied,
+    GatewayStarted,
+    GatewayStopped,
+    NameAsked,
+)
 from supervisor.events.places import PlaceChanged, PlaceDeclared, PlaceUnwatched
 from supervisor.events.processes import (
     MembershipLeft,
@@ -63,8 +72,11 @@ from supervisor.events.witness import EventsLost, LogWaited, UnknownRecorded
 __all__ = [
     "CheckpointMissed",
     "CheckpointSigned",
+    "ConnectionAllowed",
     "ConnectionAttempted",
     "ConnectionBlocked",
+    "ConnectionClosed",
+    "ConnectionSinkholed",
     "DatagramBlocked",
     "DescriptorPassed",
     "Event",
@@ -82,10 +94,14 @@ __all__ = [
     "FileRenamed",
     "FileTruncated",
     "FileWritten",
+    "GatewayDied",
+    "GatewayStarted",
+    "GatewayStopped",
     "Kind",
     "LimitReached",
     "LogWaited",
     "MembershipLeft",
+    "NameAsked",
     "NoteReceived",
     "Origin",
     "PlaceChanged",

@@ -102,6 +102,7 @@ def _collect(
     line = folds.timeline.finish(folds.processes.exited_ns(cast.main))
     seen = {key for key in folds.files.processes if key is not None}
     processes = folds.processes.finish(cast, line.endpoint_ns, seen, _listed(line))
+    flows = folds.flows.finish(cast, line.endpoint_ns)
     contacts, noted = folds.contacts.contacts(cast), folds.noted(cast)
     lives = _Lives(processes, line)
     met = folds.looks.finish(cast, links, lives.last_exit_ns)
@@ -123,9 +124,13 @@ def _collect(
         timeline=line,
         processes=processes,
         files=files,
-        flows=folds.flows.finish(cast),
+        flows=flows,
         contacts=contacts,
-        coverage=cover((*gaps, *file_gaps, *met.gaps, *foreign_gaps(met, places)), line),
+        coverage=cover(
+            (*gaps, *file_gaps, *met.gaps, *foreign_gaps(met, places)),
+            line,
+            served=noted.gateway.started is not None,
+        ),
         events=count,
         lost=sum(loss.count for loss in losses),
         losses=losses,
@@ -221,6 +226,7 @@ class _Folds:
             departures=tuple(sorted(left, key=lambda event: event.n)),
             counted=next((e for e in self._counted if isinstance(e, TrialCounted)), None),
             cut=self.files.cut_events(cast),
+            gateway=self.flows.account(),
             datagram_sockets=self.contacts.datagram_sockets(cast),
         )
 

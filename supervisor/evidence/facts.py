@@ -162,7 +162,21 @@ class FileHistory(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """Attempts of one process to reach one address: ``decision`` is ``blocked|sinkholed|allowed``."""
+    """What one process did to reach one host: ``decision`` is ``blocked|sinkholed|allowed``.
+
+    Attributes:
+        protocol: ``tcp``, ``udp`` or another transport; ``dns`` for a name that was asked for and not answered.
+        host: the name that it went by, None for a bare address.
+        bytes_out, bytes_in: that were passed on, to the other side and back.
+        connections: how many.
+        kept_bytes: what was sent and passed on to nobody.
+        rule, reason, would_allow: what decided, why, and the option that would let it through.
+        open_at_endpoint: how many of the connections were open when the trial ended.
+        unfinished: how many were never seen ending.
+        after_endpoint: something of it happened after the endpoint.
+        dialled: the servers that were really reached, ``ip:port``.
+        first_ns, last_ns: CLOCK_BOOTTIME.
+    """
 
     protocol: str
     host: str | None
@@ -173,6 +187,17 @@ class Flow:
     bytes_in: int
     process: ProcessKey | None
     events: tuple[int, ...]
+    connections: int = 0
+    kept_bytes: int = 0
+    rule: str | None = None
+    reason: str | None = None
+    would_allow: str | None = None
+    open_at_endpoint: int = 0
+    unfinished: int = 0
+    after_endpoint: bool = False
+    dialled: tuple[str, ...] = ()
+    first_ns: int = 0
+    last_ns: int = 0
 
 
 class Touch(msgspec.Struct, frozen=True, kw_only=True, gc=False):

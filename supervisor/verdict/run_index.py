@@ -18,7 +18,6 @@ import msgspec
 from policies.types import FilesMode, Policy
 from supervisor.evidence.facts import Facts, FileHistory, FileState, Route, Touch
 from supervisor.evidence.naming import show
-from supervisor.verdict import services
 from supervisor.verdict.judge import Judgement
 
 SCHEMA = "run-index/1"
@@ -139,17 +138,8 @@ def index_run(
             for place in policy.files.shared
         ),
         contacts=tuple(_contacts(facts, policy, workspace, offset_ns)),
-        servers=tuple(
-            Server(
-                one.address,
-                one.service.name if one.service else None,
-                one.service.state.value if one.service else None,
-                one.first_ns + offset_ns,
-                one.last_ns + offset_ns,
-                one.events[:_KEPT_EVENTS],
-            )
-            for one in services.reached(facts, policy)
-        ),
+        servers=tuple(_servers(facts, policy, offset_ns)),
+        secrets=tuple(_secrets(facts)),
         contention=tuple(_contention(facts)),
         gaps=tuple(_gaps(facts)),
         later=tuple(_later(judgement)),
@@ -252,6 +242,35 @@ def _left_behind(path: bytes, history: FileHistory, facts: Facts, policy: Policy
         before=state_digest(history.before),
         after=state_digest(history.after),
     )
+
+
+# -- servers and credentials -----------------------------------------------------------------------------------------
+
+
+def _servers(facts: Facts, policy: Policy, offset_ns: int) -> Iterator[Server]:
+    """Give whom the trial reached: through the gateway by what was really dialled, else by the socket's path."""
+    declared = {service.at: service.state.value for service in policy.services}
+    names = {service.at: service.name for service in policy.services}
+    for flow in facts.flows:
+        if flow.decision != "allowed":
+            continue
+        name = f"{flow.host or flow.ip}:{flow.port}"
+        for address in flow.dialled or (f"{flow.ip}:{flow.port}",):
+            state = declared.get(name) or declared.get(address)
+            span = flow.first_ns + offset_ns, flow.last_ns + offset_ns
+            yield Server(address, name, state, *span, flow.events[:_KEPT_EVENTS])
+    for contact in facts.contacts:
+        if contact.error is None:
+            at_ns = contact.first_ns + offset_ns
+            where = contact.what if contact.path is None else f"unix:{show(contact.path)}"
+            span = at_ns, max(at_ns, contact.last_ns + offset_ns)
+            yield Server(where, names.get(where), declared.get(where), *span, contact.events[:_KEPT_EVENTS])
+
+
+def _secrets(facts: Facts) -> Iterator[Secret]:
+    for use in facts.credentials:
+        if use.fingerprint is not None:
+            yield Secret(use.fingerprint, use.name, use.action, use.events[:_KEPT_EVENTS])
 
 
 # -- marks ---------------------------------------------------------------------------------------------------------

@@ -95,13 +95,31 @@ _TRIED = {
 def _flows(facts: Facts) -> Iterator[_Found]:
     for flow in facts.flows:
         if flow.decision != "allowed":
-            rule = "blocked-datagram" if flow.protocol == "udp" else "blocked-connection"
-            yield rule, f"{flow.protocol} to {_address(flow)} was {flow.decision}", flow.process, flow.events
+            rule, what = _refused_flow(flow)
+            why = f": {flow.reason}" if flow.reason else ""
+            hint = f"; {flow.would_allow} would allow it" if flow.would_allow else ""
+            yield rule, f"{what}{why}{hint}", flow.process, flow.events
+
+
+def _refused_flow(flow: Flow) -> tuple[str, str]:
+    """Give the rule that was broken, and what was done."""
+    if flow.protocol == "dns":
+        answered = (
+            "was answered with an address that leads nowhere" if flow.decision == "sinkholed" else "got no answer"
+        )
+        return "forbidden-lookup", f"the name {show(flow.host.encode()) if flow.host else '(none)'} {answered}"
+    if flow.decision == "sinkholed":
+        return "sinkholed-connection", f"{flow.protocol} to {_address(flow)} was swallowed"
+    if flow.protocol == "tcp":
+        return "blocked-connection", f"tcp to {_address(flow)} was blocked"
+    text = f"{flow.protocol} to {_address(flow)} was blocked: nothing but TCP and questions for names can leave"
+    return ("blocked-datagram" if flow.protocol == "udp" else "blocked-connection"), text
 
 
 def _address(flow: Flow) -> str:
     host = flow.host or flow.ip or "an unknown address"
-    return f"[{host}]:{flow.port}" if ":" in host else f"{host}:{flow.port}"
+    where = f"[{host}]:{flow.port}" if ":" in host else f"{host}:{flow.port}"
+    return f"{where} ({flow.ip})" if flow.host and flow.ip else where
 
 
 def _contacts(facts: Facts, policy: Policy) -> Iterator[_Found]:

@@ -60,33 +60,6 @@ def declared_contact(contact: OutsideContact, policy: Policy) -> Service | None:
     return next((one for one in policy.services if one.socket == path), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
-    """One server that a trial reached; ``service`` is None for one that the policy does not name."""
-
-    address: str
-    service: Service | None
-    first_ns: int
-    last_ns: int
-    events: tuple[int, ...]
-
-
-def reached(facts: Facts, policy: Policy) -> Iterator[Reached]:
-    """Give every server that a trial reached by a unix socket, by its address."""
-    found: dict[str, list[OutsideContact]] = {}
-    for contact in facts.contacts:
-        if contact.error is None and contact.path is not None:
-            found.setdefault(f"unix:{contact.path.decode('utf-8', 'surrogateescape')}", []).append(contact)
-    for address, contacts in sorted(found.items()):
-        yield Reached(
-            address=address,
-            service=next((one for one in policy.services if one.at == address), None),
-            first_ns=min(one.first_ns for one in contacts),
-            last_ns=max(one.last_ns for one in contacts),
-            events=tuple(sorted(number for one in contacts for number in one.events)),
-        )
-
-
 def stand(situation: Situation) -> tuple[Stands, ...]:
     """Give the standing of every declared service."""
     return tuple(_stand(service, situation) for service in situation.policy.services)
