@@ -99,7 +99,7 @@ def parse_arguments(words: Sequence[str]) -> Parsed:
         return Parsed(command="run", options=argparse.Namespace(), help=help_text("run"))
     name = words[0] if words[0] in COMMANDS else "run"
     rest = words[1:] if words[0] in COMMANDS else words
-    return _parse_run(rest) if name == "run" else _parse_other(name, rest)
+    return _parse_run(name, rest) if name in _RUNNING else _parse_other(name, rest)
 
 
 def help_text(name: str) -> str:
@@ -115,15 +115,19 @@ def split_command(words: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...] 
     return words[:at], tuple(words[at + 1 :])
 
 
-def _parse_run(words: Sequence[str]) -> Parsed:
+_RUNNING = frozenset({"run", "tool"})
+"""Commands that take the options of ``run``, and a CMD."""
+
+
+def _parse_run(name: str, words: Sequence[str]) -> Parsed:
     ours, argv = split_command(words)
-    options = _parse(COMMANDS["run"], ours)
+    options = _parse(COMMANDS[name], ours)
     if options.help or options.version:
-        return Parsed(command="run", options=options, help=help_text("run") if options.help else None)
+        return Parsed(command=name, options=options, help=help_text(name) if options.help else None)
     if not argv:
         message = "expected -- and a command, got no --" if argv is None else "expected a command after --, got nothing"
-        raise UsageError(message, place="run", hint="supervise [run] [OPTIONS] -- CMD [ARG…]")
-    return Parsed(command="run", options=options, argv=argv)
+        raise UsageError(message, place=name, hint=COMMANDS[name].usage)
+    return Parsed(command=name, options=options, argv=argv)
 
 
 def _parse_other(name: str, words: Sequence[str]) -> Parsed:
@@ -353,6 +357,12 @@ COMMANDS = {
             usage="supervise discard RUN",
             about="Forget the staged writes of a run.",
             add_arguments=_word("RUN", _RUN),
+        ),
+        Command(
+            name="tool",
+            usage="supervise tool [OPTIONS] -- SERVER [ARG…]",
+            about="Run a tool server (MCP, stdio) as a trial, and count its calls.",
+            add_arguments=add_run_options,
         ),
         Command(
             name="settle",

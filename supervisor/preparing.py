@@ -113,6 +113,8 @@ def prepare(request: RunRequest) -> Prepared:
     manifest = run.write_manifest(described)
     canary = Canary(log=os.fsencode(run.log / "canary"), marker=b"/.supervise-canary-" + run.id.encode())
     stdio = _stdio(request.closed, to_stderr=request.json)
+    if request.relay is not None:
+        stdio = (request.relay.stdin, request.relay.stdout, stdio[2])
     terminal = Terminal.find(stdio)
     rows, columns = terminal.size if terminal else (24, 80)
     cache = home.path / "cache"

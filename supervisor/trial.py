@@ -29,9 +29,11 @@ from probes.kernel.decode import decode_slab
 from probes.kernel.witness import KernelWitness, Loss
 from probes.shared import PlaceWatch
 from supervisor import clock
+from supervisor.budget import Budgets
 from supervisor.canary import judge_canary
 from supervisor.errors import LaunchError, SuperviseError
 from supervisor.events import (
+    BudgetReached,
     Event,
     EventsLost,
     GatewayDied,
@@ -41,6 +43,8 @@ from supervisor.events import (
     Origin,
     ProcessKey,
     ServiceAnswered,
+    ToolAnswered,
+    ToolCalled,
     TrialHeld,
     TrialReleased,
     TrialTested,
@@ -66,6 +70,7 @@ from supervisor.request import Phase, Progress
 if TYPE_CHECKING:  # hardly any trial has services
     from probes.services.answers import Answer
     from supervisor.service_watch import ServiceWatch
+    from supervisor.tool_relay import ToolRelay
 
 E = TypeVar("E", bound=Event)
 
@@ -126,7 +131,9 @@ class Trial:
     tape: Tape
     main: ProcessKey
     init: ProcessKey
+    budgets: Budgets
     services: ServiceWatch | None = None
+    relay: ToolRelay | None = None
     released_ns: int = 0
     released: bool = field(default=False)
     registered: str | None = None
@@ -178,6 +185,7 @@ class Trial:
                 text=note.text,
                 truncated=True if note.truncated else UNSET,
             )
+            self.budgets.note(note.text)
         return count
 
     def record_limits(self) -> None:
@@ -290,6 +298,8 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         brake = Brake(cgroup)
         tape = Tape(log)
         consumer = Consumer(witness, take=tape.take, brake=brake, tell_loss=lambda loss: _record_loss(log, loss))
+        budgets = Budgets(prepared.request.policy.stop, lambda **fields: record(log, BudgetReached, **fields))
+        stack.callback(budgets.close)
         main, init = witness.identify(box.main_pid), witness.identify(box.init_pid)
         trial = Trial(
             prepared=prepared,
@@ -307,6 +317,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
             tape=tape,
             main=main,
             init=init,
+            budgets=budgets,
         )
         trial.record(
             TrialHeld,
@@ -324,6 +335,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         signer.start()
         stack.callback(signer.abandon)
         _watch_services(trial, stack)
+        _start_relay(trial, stack)
         trial.tell(Phase.HELD)
         yield trial
 
@@ -339,6 +351,20 @@ def _hold_box(prepared: Prepared, cgroup: Cgroup, limited: LimitedCgroup, gatewa
         )
     except LaunchError as err:
         raise (gateway.failure() if err.step == GATEWAY else err) from err
+
+
+def _start_relay(trial: Trial, stack: ExitStack) -> None:
+    """Begin to pass messages between a client and the server in the box, for ``supervise tool``."""
+    relay = trial.prepared.request.relay
+    if relay is None:
+        return
+    trial.relay = relay
+    stack.callback(relay.close)
+    relay.start(
+        called=lambda **fields: trial.record(ToolCalled, **fields),
+        answered=lambda **fields: trial.record(ToolAnswered, **fields),
+        allows=trial.budgets.call,
+    )
 
 
 def _watch_services(trial: Trial, stack: ExitStack) -> None:

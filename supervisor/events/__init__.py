@@ -47,6 +47,7 @@ from supervisor.events.sockets import (
     SocketBound,
     SocketCreated,
 )
+from supervisor.events.tools import BudgetReached, ToolAnswered, ToolCalled
 from supervisor.events.trial import (
     CheckpointMissed,
     CheckpointSigned,
@@ -70,6 +71,7 @@ from supervisor.events.trial import (
 from supervisor.events.witness import EventsLost, LogWaited, UnknownRecorded
 
 __all__ = [
+    "BudgetReached",
     "CheckpointMissed",
     "CheckpointSigned",
     "ConnectionAllowed",
@@ -120,6 +122,8 @@ __all__ = [
     "SocketCreated",
     "StageCommitted",
     "SyscallRefused",
+    "ToolAnswered",
+    "ToolCalled",
     "TrialCounted",
     "TrialEmptied",
     "TrialEndpoint",

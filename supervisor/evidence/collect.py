@@ -46,6 +46,7 @@ from supervisor.evidence.schedules import ScheduleFold
 from supervisor.evidence.services import ServiceFold
 from supervisor.evidence.timeline import TimelineFold
 from supervisor.evidence.tree import Tree
+from supervisor.evidence.usage import UsageFold
 
 _FOR_EVER = 1 << 62
 
@@ -141,6 +142,7 @@ def _collect(
         limits=folds.limits.finish(processes, line),
         schedules=folds.schedules.finish(files),
         services=folds.services.finish(),
+        usage=folds.usage.finish(),
         reads=folds.reads.finish(cast),
         touches=met.touches,
         denied=met.denied,
@@ -180,7 +182,7 @@ class _Folds:
         self.looks = LookFold(policy)
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
         self.flows, self.contacts, self.limits, self.reads = FlowFold(), ContactFold(), LimitFold(), ReadFold()
-        self.schedules, self.services = ScheduleFold(), ServiceFold()
+        self.schedules, self.services, self.usage = ScheduleFold(), ServiceFold(), UsageFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
         self._reached: list[Event] = []
@@ -194,7 +196,7 @@ class _Folds:
             ProcessReached: self._reached.append,
             TrialCounted: self._counted.append,
         }
-        more = (self.looks, self.reads, self.schedules, self.services)
+        more = (self.looks, self.reads, self.schedules, self.services, self.usage)
         for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *more):
             for kind, handle in fold.handlers().items():
                 handlers[kind] = _both(handlers[kind], handle) if kind in handlers else handle

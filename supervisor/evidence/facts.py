@@ -483,6 +483,41 @@ class ServiceSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """A budget that was used up; ``claimed`` when the count is what the trial said of itself."""
+
+    name: str
+    limit: int
+    counted: int
+    claimed: bool
+    event: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """How much of its budgets a trial used.
+
+    Attributes:
+        tool_calls: that were passed on to a server, counted outside the box; ``failed`` of them were answered with an
+            error, ``retries`` were the same call again.
+        refused: calls above the budget.
+        claimed_tool_calls, claimed_tokens: what the trial said of itself.
+        unanswered: calls that had no answer, ``NAME (ID)``; not more than a hundred.
+        reached: the budget that ended the trial.
+    """
+
+    tool_calls: int = 0
+    failed: int = 0
+    retries: int = 0
+    refused: int = 0
+    claimed_tool_calls: int = 0
+    claimed_tokens: int = 0
+    unanswered: tuple[str, ...] = ()
+    reached: Budget | None = None
+    events: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """All of it.
 
@@ -518,6 +553,7 @@ class Facts:
     credentials: tuple[CredentialUse, ...] = ()
     schedules: tuple[Schedule, ...] = ()
     services: tuple[ServiceSeen, ...] = ()
+    usage: Usage = field(default_factory=Usage)
 
     @property
     def gaps(self) -> tuple[Gap, ...]:

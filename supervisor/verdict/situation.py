@@ -147,7 +147,7 @@ def _cut(facts: Facts, policy: Policy, after: tuple[Process, ...]) -> tuple[Proc
 
 
 def _is_task_limit(facts: Facts, policy: Policy) -> bool:
-    return policy.stop.role is LimitRole.TASK and facts.timeline.endpoint_reason == "timeout"
+    return policy.stop.role is LimitRole.TASK and facts.timeline.endpoint_reason in {"timeout", "budget"}
 
 
 def _following(facts: Facts, policy: Policy, after: tuple[Process, ...], cut: tuple[Process, ...]) -> Following:

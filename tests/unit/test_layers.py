@@ -56,6 +56,8 @@ SYSTEM_ACCESS = {
     "supervisor.following": "polls the descriptors that a trial's end is seen by",
     "supervisor.trial": "holds the descriptors of one trial",
     "supervisor.settling": "waits for answers and signals, by their descriptors",
+    "supervisor.budget": "wakes up whoever waits for the end of a budget, by a descriptor",
+    "supervisor.tool_relay": "passes messages on between descriptors",
     "supervisor.service_watch": "wakes up whoever waits for an answer, by a descriptor",
     "supervisor.replaying": "starts the services of the replay and finds a program that the box shows",
     "supervisor.replay_worker": "is a program of its own that needs a clock",
