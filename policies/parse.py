@@ -198,7 +198,7 @@ def _read_section(section: Section, table: object, mistakes: _Mistakes) -> Any: 
     return section.type(**read)
 
 
-def _read_key(key: Key, value: object, section: str) -> object:  # noqa: PLR0911 - one row a shape
+def _read_key(key: Key, value: object, section: str) -> object:  # noqa: C901, PLR0911 - one row a shape
     place = f"{section}.{key.name}"
     match key.shape:
         case Shape.TEXTS:
@@ -217,8 +217,16 @@ def _read_key(key: Key, value: object, section: str) -> object:  # noqa: PLR0911
             return parse_cpus(value, place=place)
         case Shape.SIZE:
             return parse_memory(value, place=place)
+        case Shape.FLAG:
+            return _flag(value, place)
         case Shape.DURATION | Shape.PERIOD | Shape.TEXT:
             return _READERS[key.shape](key, _text(value, place), place)
+
+
+def _flag(value: object, place: str) -> bool:
+    if not isinstance(value, bool):
+        _refuse("a boolean", value, place)
+    return value
 
 
 def _one_text(key: Key, value: str, place: str) -> str:

@@ -73,6 +73,8 @@ def _shape(key: Key) -> dict[str, Any]:  # noqa: PLR0911 - one row a shape
             return {"type": "string", "pattern": f"^({PERIOD_PATTERN})$"}
         case Shape.CHOICE:
             return {"enum": [choice.value for choice in key.choices]}
+        case Shape.FLAG:
+            return {"type": "boolean"}
         case Shape.COUNT | Shape.CPUS | Shape.SIZE:
             return _AMOUNTS[key.shape]
         case _:

@@ -21,6 +21,7 @@ from supervisor.events import (
 )
 from supervisor.evidence.contacts import ContactFold
 from supervisor.evidence.coverage import Noted, cover, find_gaps
+from supervisor.evidence.credentials import CredentialFold
 from supervisor.evidence.facts import Facts, FileHistory, Gap, Loss, Observed, Outcome, Process, Timeline
 from supervisor.evidence.files import FileFold
 from supervisor.evidence.flows import FlowFold
@@ -131,6 +132,7 @@ def _collect(
             (*gaps, *file_gaps, *met.gaps, *foreign_gaps(met, places)),
             line,
             served=noted.gateway.started is not None,
+            credentials=folds.credentials.witnessed,
         ),
         events=count,
         lost=sum(loss.count for loss in losses),
@@ -140,6 +142,7 @@ def _collect(
         executed=cast.executed,
         exec_error=folds.processes.exec_error(cast),
         limits=folds.limits.finish(processes, line),
+        credentials=folds.credentials.finish(cast, processes),
         schedules=folds.schedules.finish(files),
         services=folds.services.finish(),
         usage=folds.usage.finish(),
@@ -182,6 +185,7 @@ class _Folds:
         self.looks = LookFold(policy)
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
         self.flows, self.contacts, self.limits, self.reads = FlowFold(), ContactFold(), LimitFold(), ReadFold()
+        self.credentials = CredentialFold()
         self.schedules, self.services, self.usage = ScheduleFold(), ServiceFold(), UsageFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
@@ -196,7 +200,7 @@ class _Folds:
             ProcessReached: self._reached.append,
             TrialCounted: self._counted.append,
         }
-        more = (self.looks, self.reads, self.schedules, self.services, self.usage)
+        more = (self.looks, self.reads, self.schedules, self.services, self.credentials, self.usage)
         for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *more):
             for kind, handle in fold.handlers().items():
                 handlers[kind] = _both(handlers[kind], handle) if kind in handlers else handle
