@@ -133,7 +133,9 @@ class ServiceWatch:
         """Let go of what is left, on the way out."""
         self._moments.put(_STOP)
         if self._thread.is_alive():
-            self._thread.join(SLACK_S)
+            self._thread.join(self.patience_s + SLACK_S)
+        if self._thread.is_alive():
+            return  # it may still write to them, and their numbers must not be somebody else's by then
         os.close(self._answered_fd)
         os.close(self._settled_fd)
 

@@ -104,6 +104,8 @@ class ToolRelay:
         os.eventfd_write(self._stopping, 1)
         for thread in self._threads:
             thread.join(1.0)
+        if any(thread.is_alive() for thread in self._threads):
+            return  # it may still use them, and their numbers must not be somebody else's by then
         for descriptor in (self.stdin, self.stdout, self._ends.from_server, self._stopping):
             if descriptor >= 0:
                 os.close(descriptor)
