@@ -42,6 +42,9 @@ from supervisor.version import VERSION
 
 _TOKEN_BYTES = 4
 
+ShownSocket = tuple[str, bytes, int, int]
+"""A service, and the path, device and inode of its socket."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User:
@@ -71,6 +74,7 @@ class Prepared:
     room_wait_s: float
     claim_digest: str
     key: SigningKey
+    sockets: tuple[ShownSocket, ...]
     credentials: Credentials
     declared: Declared
 
@@ -162,6 +166,7 @@ def prepare(request: RunRequest) -> Prepared:
         room_wait_s=room_wait_s,
         claim_digest=claim_digest(described["claim"]),
         key=key,
+        sockets=_sockets(request),
         credentials=credentials,
         declared=declared,
     )
@@ -225,12 +230,12 @@ def _view(
         uid=user.uid,
         gid=user.gid,
         planted=credentials.planted,
-        sockets=_sockets(request),
+        sockets=tuple(path for _, path, _, _ in _sockets(request)),
     )
 
 
-def _sockets(request: RunRequest) -> tuple[bytes, ...]:
-    """Give the sockets of services that the box must show.
+def _sockets(request: RunRequest) -> tuple[ShownSocket, ...]:
+    """Give the sockets of services that the box must show: name, path, and the kernel's device and inode.
 
     Raises:
         UsageError: one is no socket.
@@ -241,7 +246,9 @@ def _sockets(request: RunRequest) -> tuple[bytes, ...]:
             path = Path(service.socket)
             if not path.is_socket():
                 raise UsageError(f"expected a unix socket, got {service.socket}", place=f"services[{at}].at")
-            found.append(os.fsencode(service.socket))
+            there = path.stat()
+            device = os.major(there.st_dev) << 20 | os.minor(there.st_dev)  # as the kernel has it, MKDEV of kdev_t.h
+            found.append((service.name, os.fsencode(service.socket), device, there.st_ino))
     return tuple(found)
 
 

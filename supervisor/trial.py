@@ -45,6 +45,7 @@ from supervisor.events import (
     Origin,
     ProcessKey,
     ServiceAnswered,
+    ServiceShown,
     ToolAnswered,
     ToolCalled,
     TrialHeld,
@@ -390,6 +391,8 @@ def _watch_services(trial: Trial, stack: ExitStack) -> None:
         return
     from supervisor.service_watch import watch_services  # noqa: PLC0415 - hardly any trial has one
 
+    for service, path, device, inode in trial.prepared.sockets:
+        trial.record(ServiceShown, service=service, path=path, device=device, inode=inode)
     environ = trial.prepared.request.environ
     trial.services = watch_services(policy, run=trial.prepared.run.id, environ=environ, tell=trial.tell_answer)
     if trial.services is not None:

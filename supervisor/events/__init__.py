@@ -48,7 +48,7 @@ from supervisor.events.processes import (
     SyscallRefused,
 )
 from supervisor.events.schedules import ScheduleFound
-from supervisor.events.services import ServiceAnswered
+from supervisor.events.services import ServiceAnswered, ServiceShown
 from supervisor.events.sockets import (
     ConnectionAttempted,
     ConnectionBlocked,
@@ -135,6 +135,7 @@ __all__ = [
     "ProcessStarted",
     "ScheduleFound",
     "ServiceAnswered",
+    "ServiceShown",
     "SignalSent",
     "SocketBound",
     "SocketCreated",

@@ -280,6 +280,7 @@ class OutsideContact:
         first_ns: when it first happened.
         error: errno when no attempt succeeded, else None.
         path: of the socket, as the trial names it; None for one without a name.
+        service: the service of the policy whose socket it is, by the kernel's account; None for any other.
     """
 
     what: str
@@ -290,6 +291,7 @@ class OutsideContact:
     error: int | None = None
     path: bytes | None = None
     last_ns: int = 0
+    service: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

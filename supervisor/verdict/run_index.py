@@ -265,6 +265,7 @@ def _servers(facts: Facts, policy: Policy, offset_ns: int) -> Iterator[Server]:
         if contact.error is None:
             at_ns = contact.first_ns + offset_ns
             where = contact.what if contact.path is None else f"unix:{show(contact.path)}"
+            where = next((one.at for one in policy.services if one.at and one.name == contact.service), where)
             span = at_ns, max(at_ns, contact.last_ns + offset_ns)
             yield Server(where, names.get(where), declared.get(where), *span, contact.events[:_KEPT_EVENTS])
 
