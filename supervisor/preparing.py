@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from policies.credentials import masked_paths
 from policies.globs import writable_roots
@@ -39,6 +40,9 @@ from supervisor.manifest import Started, describe_run
 from supervisor.request import RunRequest, check_request
 from supervisor.streams import is_open
 from supervisor.version import VERSION
+
+if TYPE_CHECKING:
+    from supervisor.inspected import Inspection
 
 _TOKEN_BYTES = 4
 
@@ -77,6 +81,7 @@ class Prepared:
     sockets: tuple[ShownSocket, ...]
     credentials: Credentials
     declared: Declared
+    inspection: Inspection | None = None
 
 
 def prepare(request: RunRequest) -> Prepared:
@@ -110,6 +115,8 @@ def prepare(request: RunRequest) -> Prepared:
         secret=credentials.globs(),
     )
     limits = plan_limits(request.policy.limits, find_root())
+    inspection = _inspection(request, run_id)
+    environ |= inspection.variables if inspection else {}
     run = home.create(run_id, owner=Owner.current())
     started = Started(
         run=run.id,
@@ -138,7 +145,9 @@ def prepare(request: RunRequest) -> Prepared:
         environ=tuple((os.fsencode(name), os.fsencode(value)) for name, value in environ.items()),
         cwd=os.fsencode(_cwd(request, workspace)),
         view=replace(
-            _view(request, home, run, named, user, credentials, key_file, declared), memory_bytes=_memory(limits)
+            _view(request, home, run, named, user, credentials, key_file, declared),
+            memory_bytes=_memory(limits),
+            shown=inspection.files if inspection else (),
         ),
         log_canary=canary.log,
         marker_canary=canary.marker,
@@ -167,9 +176,18 @@ def prepare(request: RunRequest) -> Prepared:
         claim_digest=claim_digest(described["claim"]),
         key=key,
         sockets=_sockets(request),
+        inspection=inspection,
         credentials=credentials,
         declared=declared,
     )
+
+
+def _inspection(request: RunRequest, run_id: str) -> Inspection | None:
+    if not request.policy.network.inspect:
+        return None
+    from supervisor.inspected import prepare_inspection  # noqa: PLC0415 - with ssl and cryptography's x509, 60 ms
+
+    return prepare_inspection(request.policy.network, run=run_id, cwd=request.cwd, now=clock.now_utc())
 
 
 def _signing_key(request: RunRequest, home: Home) -> tuple[SigningKey, Path | None]:

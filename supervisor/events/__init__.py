@@ -36,6 +36,7 @@ from supervisor.events.gateway import (
     GatewayStopped,
     NameAsked,
 )
+from supervisor.events.inspected import InspectionFailed, RequestAnswered, RequestSent, StreamDigested
 from supervisor.events.places import PlaceChanged, PlaceDeclared, PlaceUnwatched
 from supervisor.events.processes import (
     MembershipLeft,
@@ -117,6 +118,7 @@ __all__ = [
     "GatewayDied",
     "GatewayStarted",
     "GatewayStopped",
+    "InspectionFailed",
     "Kind",
     "LimitReached",
     "LogWaited",
@@ -133,6 +135,8 @@ __all__ = [
     "ProcessKey",
     "ProcessReached",
     "ProcessStarted",
+    "RequestAnswered",
+    "RequestSent",
     "ScheduleFound",
     "ServiceAnswered",
     "ServiceShown",
@@ -140,6 +144,7 @@ __all__ = [
     "SocketBound",
     "SocketCreated",
     "StageCommitted",
+    "StreamDigested",
     "SyscallRefused",
     "ToolAnswered",
     "ToolCalled",

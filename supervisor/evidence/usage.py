@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from supervisor.events import BudgetReached, Event, NoteReceived, ToolAnswered, ToolCalled
-from supervisor.evidence.facts import Budget, Usage
+from supervisor.evidence.routes import Budget, Usage
 
 MOST_IN_A_NOTE = 1_000_000_000
 """A note that claims more of anything is none."""

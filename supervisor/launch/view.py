@@ -100,6 +100,7 @@ class ViewSpec:
         uid, gid: the run user, who gets a /run/user directory.
         sockets: of services that the trial may reach, absolute; each is shown at its own path.
         memory_bytes: what the trial may use of memory, or None: what it may put into /tmp and the like.
+        shown: files of ours, path and content, whatever the host has there.
         planted: what is put over the home instead of what is there.
     """
 
@@ -118,6 +119,7 @@ class ViewSpec:
     uid: int = 0
     gid: int = 0
     memory_bytes: int | None = None
+    shown: tuple[tuple[bytes, bytes], ...] = ()
     planted: tuple[Planted, ...] = ()
     sockets: tuple[bytes, ...] = ()
 
@@ -268,6 +270,8 @@ class _Planner:
         hosts = b"127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 %b\n" % name
         yield MakeFile(target=join(box, b"hosts"), content=hosts)
         yield MakeFile(target=join(box, b"hostname"), content=name + b"\n")
+        for number, (_, content) in enumerate(self.spec.shown):
+            yield MakeFile(target=join(box, b"shown-%d" % number), content=content)
 
     def _layers(self) -> Iterable[MountOverlay | Bind | MountPrivate]:
         yield from self._workspace_layer()
@@ -413,12 +417,13 @@ class _Planner:
     def _files(self) -> Iterable[Step]:
         for name in (b"resolv.conf", b"hosts", b"hostname"):
             if name != b"hostname" or Path("/etc/hostname").exists():
-                yield ReplaceFile(
-                    root=self.root,
-                    path=join(b"/etc", name),
-                    source=join(self.spec.box, name),
-                    flags=NO_FLAGS if self.spec.writable is None else MountFlag.RDONLY,
-                )
+                yield self._own(join(b"/etc", name), join(self.spec.box, name))
+        for number, (path, _) in enumerate(self.spec.shown):
+            yield self._own(path, join(self.spec.box, b"shown-%d" % number))
+
+    def _own(self, path: bytes, source: bytes) -> ReplaceFile:
+        flags = NO_FLAGS if self.spec.writable is None else MountFlag.RDONLY
+        return ReplaceFile(root=self.root, path=path, source=source, flags=flags)
 
 
 def _unusable(workspace: bytes, reason: str, hint: str | None = None) -> LaunchError:

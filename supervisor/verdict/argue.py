@@ -9,8 +9,9 @@ from msgspec import UNSET, UnsetType
 
 from policies.types import Commit, FilesMode, Policy
 from supervisor.events import ProcessKey
-from supervisor.evidence.facts import Budget, ChangeKind, Coverage, Facts, FileHistory, Process, Usage
+from supervisor.evidence.facts import ChangeKind, Coverage, Facts, FileHistory, Process
 from supervisor.evidence.naming import show
+from supervisor.evidence.routes import Budget, Usage
 from supervisor.verdict.completion import (
     AttemptSeen,
     BudgetSeen,
@@ -34,6 +35,7 @@ from supervisor.verdict.completion import (
     StopRuleUsed,
     UsageSeen,
 )
+from supervisor.verdict.exchanges import requests_made, unread_seen
 from supervisor.verdict.judge import Judgement
 from supervisor.verdict.naming import b64, exact, exact_all, moment
 
@@ -179,6 +181,8 @@ def _effects(facts: Facts) -> Effects:
         processes=tuple(_process(process, ids) for process in facts.processes),
         files=tuple([_file(history, ids, shared) for history in facts.files]),
         network=_network(facts, ids),
+        requests=requests_made(facts, ids),
+        unread=unread_seen(facts, ids),
         credentials=tuple(
             CredentialSeen(
                 kind=use.what,

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from policies.types import PeriodKind, Policy, Service, ServiceState, ServiceStatus
-from supervisor.evidence.facts import Facts, OutsideContact, ServiceAnswer
+from supervisor.evidence.facts import Facts, OutsideContact
+from supervisor.evidence.routes import ServiceAnswer
 from supervisor.verdict.completion import OpenEffect, Proof
 from supervisor.verdict.naming import span_s
 from supervisor.verdict.situation import Situation

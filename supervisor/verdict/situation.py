@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from policies.types import AtEndpoint, Commit, FilesMode, LimitRole, Policy
-from supervisor.evidence.facts import Facts, FileHistory, Gap, OutsideContact, Process, Schedule, Snapshot
+from supervisor.evidence.facts import Facts, FileHistory, Gap, OutsideContact, Process, Snapshot
 from supervisor.evidence.naming import Names
+from supervisor.evidence.routes import Schedule
 
 _BILLION = 1_000_000_000
 SIGKILL = 9

@@ -8,7 +8,7 @@ from transcript import MAIN, Transcript, ordinary
 from policies.types import StopRule
 from supervisor import events as ev
 from supervisor.budget import Budgets
-from supervisor.evidence.facts import Usage
+from supervisor.evidence.routes import Usage
 from supervisor.evidence.usage import Claimed, parse_usage
 
 
