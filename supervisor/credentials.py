@@ -169,7 +169,7 @@ def prepare_credentials(
         environ=kept,
         dropped=dropped,
         secrets=secrets,
-        redactor=Redactor(_hidden(secrets, workspace, home, state)),
+        redactor=hide_secrets(secrets, workspace=workspace, home=home, state=state),
         keeper=keeper,
         decoys=decoys,
         planted=tuple(_plant(decoys, home, workspace)),
@@ -181,15 +181,15 @@ def prepare_credentials(
     )
 
 
-def _hidden(secrets: tuple[Secret, ...], workspace: Path, home: str | None, state: Path) -> Iterator[tuple[str, bytes]]:
-    """Give what is to be in nothing that is written.
+def hide_secrets(secrets: tuple[Secret, ...], *, workspace: Path, home: str | None, state: Path) -> Redactor:
+    """Make what takes credentials out of everything that is written.
 
     A variable that only says where something lies holds no secret, whatever it is called; and a value that is part of
     the workspace's own path, or of a home's, would be met in every path, and is known to all anyway.
     """
     values = (secret for secret in secrets if not _names_path(secret.value))
     known = (bytes(workspace), os.fsencode(home or ""), bytes(state))
-    return ((name, value) for name, value in hidden_values(values) if not any(value in path for path in known))
+    return Redactor((name, value) for name, value in hidden_values(values) if not any(value in path for path in known))
 
 
 def _names_path(value: str) -> bool:
