@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # only runs with decoys need these, and each module costs a m
     from probes.gateway.lookout import Lookout
 
 _HOMES_MAX = 200
+_WILD = frozenset("*?[")
 _SOCKET_NAMES = ("SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "CONTAINER_HOST")
 _NEVER = (b"/", b"/proc", b"/sys", b"/dev")
 
@@ -89,6 +90,11 @@ class Credentials:
     def globs(self) -> tuple[str, ...]:
         """Give the absolute globs of what the trial must not see."""
         return masked_globs(self.home, workspace=self.workspace, mask=self.mask, others=self.others)
+
+    def watched(self) -> tuple[str, ...]:
+        """Give the same with the names that mean a credential wherever they lie: looks for them are told too."""
+        names = (name for name in credential_data().anywhere if not _WILD.intersection(name))
+        return (*self.globs(), *(f"**/{name}" for name in names))
 
     def events(self, masked: tuple[bytes, ...]) -> Iterator[tuple[type[Event], dict[str, Any]]]:
         """Give what the log is told of them before the trial is released: each event's class and fields.
