@@ -60,6 +60,11 @@ class Redactor:
         """Whether there is nothing to take out of anything."""
         return not self._forms
 
+    @property
+    def met(self) -> bool:
+        """Whether anything was taken out since the counts were taken."""
+        return bool(self._counts)
+
     def may_hold(self, data: bytes) -> bool:
         """Tell cheaply whether there may be something to take out; False is certain."""
         if any(form in data for form in self._short):
@@ -134,9 +139,11 @@ def _forms(value: bytes) -> Iterator[bytes]:
         yield text.upper()
     yield value.hex().encode()
     yield value.hex().upper().encode()
+    yield value.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")  # in a string of JSON
     escaped = url_encoded(value)
-    yield escaped
-    yield _lower_escapes(escaped)
+    for text in (escaped, escaped.replace(b"%2F", b"/")):
+        yield text
+        yield _lower_escapes(text)
 
 
 def _lower_escapes(text: bytes) -> bytes:
