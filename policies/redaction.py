@@ -77,15 +77,14 @@ class Redactor:
 
         Args:
             data: any bytes.
-            where: what it is counted under.
+            where: what it is counted under; empty for what was counted already.
         """
         if not self._forms or not self.may_hold(data):
             return data
         for form, name in self._forms:
             if count := data.count(form):
                 data = data.replace(form, _marker(name, len(form)))
-                with self._lock:
-                    self._counts[name, where] += count
+                self._count(name, where, count)
         return data
 
     def sweep(self, data: bytes, *, where: str) -> bytes:
@@ -94,8 +93,7 @@ class Redactor:
         if len(clean) < CUT_MIN_BYTES or not self._values:
             return clean
         for sighting in self._spotter.spot(clean):
-            with self._lock:
-                self._counts[sighting.name, where] += 1
+            self._count(sighting.name, where, 1)
             return _marker(sighting.name, len(clean))
         return clean
 
@@ -111,6 +109,11 @@ class Redactor:
         raw = text.encode("utf-8", "surrogatepass")
         found = self.sweep(raw, where=where)
         return text if found is raw else found.decode("utf-8", "surrogatepass")
+
+    def _count(self, name: str, where: str, count: int) -> None:
+        if where:
+            with self._lock:
+                self._counts[name, where] += count
 
     def take_counts(self) -> Iterator[tuple[str, str, int]]:
         """Give and forget what was counted: name, where, how often."""

@@ -169,3 +169,10 @@ def test_events_are_cleaned_in_every_field_of_text() -> None:
     left = ev.StageCommitted(n=1, time_ns=1, state="applied", entries=1, left_out=(b"a", b"x/" + SHORT))
     assert redact_event(left, redactor(SHORT)).left_out == (b"a", b"x/*******")
     assert redact_event(left, redactor(KEY)) is left
+
+
+def test_an_event_that_was_counted_is_not_counted_again() -> None:
+    """What is given back to who recorded it is cleaned like what was written."""
+    note, clean = ev.NoteReceived(n=1, time_ns=1, text=KEY.decode()), redactor(KEY)
+    assert redact_event(note, clean, where="") == redact_event(note, clean)
+    assert list(clean.take_counts()) == [("N0", "records", 1)]
