@@ -14,6 +14,9 @@ BASE64_STEP, BASE32_STEP = 3, 5
 """After how many bytes the letters repeat their alignment."""
 
 
+_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")
+
+
 class Encoding(StrEnum):
     """How a value was written where it was seen."""
 
@@ -42,13 +45,11 @@ def _inner(encode: Callable[[bytes], bytes], value: bytes, before: int, *, bits:
 
 def url_encoded(value: bytes) -> bytes:
     """Give the form in which everything but letters, digits and ``_.-~`` is escaped, in upper case."""
-    from urllib.parse import quote_from_bytes  # noqa: PLC0415 - 5 ms that only secrets cost
-
-    return quote_from_bytes(value, safe="").encode()
+    return b"".join(bytes((byte,)) if byte in _UNRESERVED else b"%%%02X" % byte for byte in value)
 
 
 def url_decoded(text: bytes) -> bytes:
     """Undo URL-encoding, whatever was escaped; what is no escape stays."""
-    from urllib.parse import unquote_to_bytes  # noqa: PLC0415 - as above
+    from urllib.parse import unquote_to_bytes  # noqa: PLC0415 - 10 ms that most runs do without
 
     return unquote_to_bytes(text)

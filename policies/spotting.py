@@ -16,6 +16,7 @@ hide a value from it.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -30,6 +31,7 @@ _SURE = 2 * _GRAM - 1
 _DROPPED = b" \t\r\n\0\"'`\\.,;:=|<>()[]{}"
 _ONE_ALPHABET = bytes.maketrans(b"-_", b"+/")
 _ESCAPE_BYTES = 3
+_piece_at = struct.Struct("=Q").unpack_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +54,13 @@ class _Form:
 class _Index:
     """The forms of one way of looking: by their pieces, and those too short to have a sure one."""
 
-    pieces: Mapping[int, tuple[_Form, ...]]
+    pieces: Mapping[int, list[_Form]]
     short: tuple[_Form, ...]
     longest: int
 
     @classmethod
     def of(cls, forms: Iterable[_Form]) -> _Index:
-        pieces: dict[int, tuple[_Form, ...]] = {}
+        pieces: dict[int, list[_Form]] = {}
         short: list[_Form] = []
         longest = 1
         for form in forms:
@@ -67,8 +69,7 @@ class _Index:
                 short.append(form)
                 continue
             for start in range(_GRAM):
-                for piece in memoryview(form.text[start : start + _GRAM]).cast("Q"):
-                    pieces[piece] = (*pieces.get(piece, ()), form)
+                pieces.setdefault(_piece_at(form.text, start)[0], []).append(form)
         return cls(pieces, tuple(short), longest)
 
     def find(self, text: bytes) -> set[Sighting]:

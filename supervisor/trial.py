@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import UNSET, structs
 
+from policies.redaction import Redactor
 from probes.gateway.process import Gateway
 from probes.gateway.wire import Told
 from probes.kernel import early, pins
 from probes.kernel.abi import Network
 from probes.kernel.consumer import Consumer
 from probes.kernel.decode import decode_slab
+from probes.kernel.slabs import redact_slab
 from probes.kernel.witness import KernelWitness, Loss
 from probes.shared import PlaceWatch
 from supervisor import clock
@@ -62,6 +64,7 @@ from supervisor.log.signer import Signer
 from supervisor.log.syncer import Syncer
 from supervisor.log.writer import LogWriter
 from supervisor.preparing import Prepared
+from supervisor.redacting import redact_event
 from supervisor.request import Phase, Progress
 
 if TYPE_CHECKING:  # hardly any trial has services
@@ -84,16 +87,17 @@ class Tape:
     The opening canary is all that has happened so far; the acts of the closing one are the last that anybody does.
     """
 
-    def __init__(self, log: LogWriter) -> None:
-        """Begin with nothing."""
+    def __init__(self, log: LogWriter, redactor: Redactor) -> None:
+        """Begin with nothing; the redactor takes out what must not be written."""
         self._log = log
+        self._redactor = redactor
         self._latest: deque[tuple[bytes, int]] = deque()
         self._size_bytes = 0
         self._heard: deque[Event] = deque(maxlen=_HEARD)
 
     def take(self, slab: memoryview, count: int) -> None:
         """Append one slab."""
-        copy = bytes(slab)
+        copy = redact_slab(bytes(slab), self._redactor)
         self._latest.append((copy, self._log.append_kernel(copy, count)))
         self._size_bytes += len(copy)
         while self._size_bytes > _KEPT_BYTES and len(self._latest) > 1:
@@ -138,7 +142,7 @@ class Trial:
 
     def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind
         """Write an event of the supervisor, and give it: numbered, with the time it is written at."""
-        return record(self.log, kind, **fields)
+        return redact_event(record(self.log, kind, **fields), self.prepared.credentials.redactor)
 
     def identify(self, pids: tuple[int, ...]) -> tuple[ProcessKey, ...]:
         """Name members for ever, in order of their start."""
@@ -280,7 +284,9 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         guardian = Guardian.start(cgroup, prepared.run, on_death=lambda: pins.collect_garbage(root))
         stack.callback(guardian.release)
         gateway = Gateway.start(
-            prepared.request.policy.network, prepared.inspection.gateway if prepared.inspection else None
+            prepared.request.policy.network,
+            prepared.inspection.gateway if prepared.inspection else None,
+            lookout=prepared.credentials.lookout(),
         )
         stack.callback(gateway.close)
         limited = LimitedCgroup.create(cgroup, prepared.limits)
@@ -289,7 +295,13 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         brake = Brake(cgroup)
         room = Room(run.path, brake=brake, tell=prepared.request.on_notice, wait_s=prepared.room_wait_s)
         stack.callback(room.close)
-        log = LogWriter.create(run.log, manifest_digest=prepared.manifest_digest, patience=room)
+        redactor = prepared.credentials.redactor
+        log = LogWriter.create(
+            run.log,
+            manifest_digest=prepared.manifest_digest,
+            patience=room,
+            redact=None if redactor.empty else lambda event: redact_event(event, redactor),
+        )
         stack.callback(log.close)
         box = stack.enter_context(_hold_box(prepared, cgroup, limited, gateway))
         prefer_trial_as_victim(box.main_pid, box.helper_pids)
@@ -298,7 +310,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         places = prepared.request.policy.log.checkpoint_to
         signer = Signer(log, run.log, prepared.key, run_id=run.id, places=places)
         brake = Brake(cgroup)
-        tape = Tape(log)
+        tape = Tape(log, redactor)
         consumer = Consumer(witness, take=tape.take, brake=brake, tell_loss=lambda loss: _record_loss(log, loss))
         main, init = witness.identify(box.main_pid), witness.identify(box.init_pid)
         trial = Trial(
@@ -326,6 +338,8 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
             cgroup=cgroup.id,
             realtime_offset_ns=clock.realtime_offset_ns(),
         )
+        for kind, fields in prepared.credentials.events(prepared.spec.view.masks):
+            trial.record(kind, process=None, **fields)
         gateway.follow(lambda told: _record_told(log, witness, tape, told), lambda problem: _record_death(log, problem))
         consumer.start()
         stack.callback(_stop_quietly, consumer)

@@ -36,6 +36,7 @@ from supervisor.launch import libc
 if TYPE_CHECKING:
     from probes.gateway.ground import Ground
     from probes.gateway.inspecting import Inspecting
+    from probes.gateway.lookout import Lookout
     from probes.gateway.porter import Porter
 
 _NAME = b"supervise-gate"
@@ -68,12 +69,15 @@ class Gateway:
     _closed: bool = False
 
     @classmethod
-    def start(cls, policy: NetworkPolicy, inspecting: Inspecting | None = None) -> Gateway:
+    def start(
+        cls, policy: NetworkPolicy, inspecting: Inspecting | None = None, *, lookout: Lookout | None = None
+    ) -> Gateway:
         """Fork it. Call it before threads are started.
 
         Args:
             policy: whose rules were checked when it was read.
             inspecting: what reading inside TLS needs, None when the policy does not want that.
+            lookout: which decoys to look for in what clients send.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
@@ -83,7 +87,7 @@ class Gateway:
         try:
             pid = os.fork()
             if pid == 0:
-                _be_gateway(supervisor, theirs, set_ready, policy, inspecting)
+                _be_gateway(supervisor, theirs, set_ready, policy, inspecting, lookout)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
@@ -213,7 +217,12 @@ def _failed(problem: str) -> LaunchError:
 
 
 def _be_gateway(
-    supervisor: int, control: socket.socket, set_ready: int, policy: NetworkPolicy, inspecting: Inspecting | None
+    supervisor: int,
+    control: socket.socket,
+    set_ready: int,
+    policy: NetworkPolicy,
+    inspecting: Inspecting | None,
+    lookout: Lookout | None,
 ) -> None:
     """Be the gateway. Never returns: the code of the caller must not run twice."""
     code = 1
@@ -230,7 +239,7 @@ def _be_gateway(
         with contextlib.suppress(OSError):
             Path("/proc/self/comm").write_bytes(_NAME)
         _close_all_but(control.fileno(), set_ready)
-        _serve(supervisor, control, set_ready, policy, inspecting)
+        _serve(supervisor, control, set_ready, policy, inspecting, lookout)
         code = 0
     except BrokenPipeError:
         pass  # the supervisor is gone
@@ -259,7 +268,12 @@ def _close_all_but(*kept: int) -> None:
 
 
 def _serve(
-    supervisor: int, control: socket.socket, set_ready: int, policy: NetworkPolicy, inspecting: Inspecting | None
+    supervisor: int,
+    control: socket.socket,
+    set_ready: int,
+    policy: NetworkPolicy,
+    inspecting: Inspecting | None,
+    lookout: Lookout | None,
 ) -> None:
     _tie_to(supervisor)
     from probes.gateway import ground  # noqa: PLC0415 - all imports are ours, the supervisor needs none of them
@@ -282,7 +296,7 @@ def _serve(
     control.send(pack_told(GatewayStarted(n=-1, time_ns=boottime_ns()), None, NONE))
     porter = Porter(laid, control, expecting=policy.default is not NetworkDefault.DENY or bool(policy.allow))
     if porter.run():
-        _decide(supervisor, laid, control, policy, porter, inspecting)
+        _decide(supervisor, laid, control, policy, porter, inspecting, lookout)
     control.send(b"stopped")
 
 
@@ -293,6 +307,7 @@ def _decide(
     policy: NetworkPolicy,
     porter: Porter,
     inspecting: Inspecting | None,
+    lookout: Lookout | None,
 ) -> None:
     """Import what decides, as long as we may read where we are installed; then be nobody, and serve."""
     from policies.network import NetworkRules  # noqa: PLC0415
@@ -304,7 +319,7 @@ def _decide(
     if inspecting is not None:
         inspecting.load()
     _become_nobody(supervisor)
-    service = Service(laid, rules, control, ask_host, inspecting)
+    service = Service(laid, rules, control, ask_host, inspecting, lookout=lookout)
     service.take_over(porter)
     gc.enable()
     service.run()

@@ -83,9 +83,9 @@ class Connection:
     """From accept to the account of its end."""
 
     __slots__ = (
-        "_account", "_bytes_in", "_bytes_out", "_client", "_deadline", "_dialling", "_early", "_inspected", "_kept",
-        "_kept_bytes", "_opened_ns", "_place", "_refusal", "_server", "_service", "_silence", "_speech", "number",
-        "source",
+        "_account", "_bytes_in", "_bytes_out", "_client", "_deadline", "_decoys", "_dialling", "_early", "_inspected",
+        "_kept", "_kept_bytes", "_opened_ns", "_place", "_refusal", "_server", "_service", "_silence", "_speech",
+        "number", "source",
     )  # fmt: skip
 
     def __init__(self, service: Service, number: int, sock: socket.socket, source: tuple[str, int]) -> None:
@@ -107,6 +107,7 @@ class Connection:
         self._account = ""
         self._inspected: Inspected | None = None  # what is inside TLS is read
         self._refusal: Refused | None = None  # why a request inside TLS must not go on
+        self._decoys = service.lookout.begin() if service.lookout else None
 
     # -- deciding --------------------------------------------------------------------------------------------------
 
@@ -155,6 +156,7 @@ class Connection:
                     return
                 self._service.received_bytes += count
                 self._kept_bytes += count
+                self._look(_view[:count])
                 if len(self._kept) < KEPT:
                     self._kept += _view[: min(count, KEPT - len(self._kept))]
         except BlockingIOError:
@@ -223,9 +225,20 @@ class Connection:
                     self._pass_on(rest)
                 return
             self._service.received_bytes += count
+            self._look(_view[:count])
             self._hear(_view[:count])
             if self._account in ("blocked", "done"):
                 return
+
+    def _look(self, data: memoryview) -> None:
+        """Tell of decoys in what the client sends, before anything becomes of it."""
+        place, speech = self._place, self._speech
+        if self._decoys is None or place is None or (speech is not None and speech.said.speaks == "tls"):
+            return
+        where = written(self._place_host() or place.host or str(place.address), place.port)
+        common = {"n": -1, "time_ns": boottime_ns(), "connection": self.number}
+        for event in self._decoys.look(bytes(data), where, **common):
+            self._service.tell(event, self.source)
 
     def _hear(self, data: memoryview) -> None:
         speech = self._speech

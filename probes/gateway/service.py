@@ -26,6 +26,7 @@ from policies.hosts import written
 from policies.network import NetworkRules
 from probes.gateway.answers import Answers
 from probes.gateway.ground import IP_PKTINFO, Ground
+from probes.gateway.lookout import Lookout
 from probes.gateway.loop import READ, Loop, boottime_ns
 from probes.gateway.porter import Porter
 from probes.gateway.questions import Judged, Question, judge_found, judge_question, name_in, read_question, write_answer
@@ -66,6 +67,8 @@ class Service:
         control: socket.socket,
         look_up: LookUp,
         inspecting: Inspecting | None = None,
+        *,
+        lookout: Lookout | None = None,
     ) -> None:
         """Take over what was made.
 
@@ -75,8 +78,10 @@ class Service:
             control: to the supervisor; events go there, words come from there.
             look_up: asks the host for the addresses of a name in a family, blocking.
             inspecting: what reading inside TLS needs, None when that is not wanted.
+            lookout: which decoys to look for in what clients send.
         """
         self.loop, self.rules, self.answers = Loop(), rules, Answers()
+        self.lookout = lookout
         self.received_bytes = 0
         self.inspecting = inspecting
         self._untold: list[bytes] = []

@@ -17,6 +17,7 @@ from typing import Any, Union
 import msgspec
 
 from supervisor.events import (
+    CanaryLeaked,
     ConnectionAllowed,
     ConnectionBlocked,
     ConnectionClosed,
@@ -34,6 +35,7 @@ from supervisor.events import (
 TCP, UDP, NONE = 6, 17, 0
 MESSAGE_BYTES = 1 << 17
 KINDS = (
+    CanaryLeaked,
     ConnectionAllowed,
     ConnectionBlocked,
     ConnectionClosed,

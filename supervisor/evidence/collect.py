@@ -21,6 +21,7 @@ from supervisor.events import (
 )
 from supervisor.evidence.contacts import ContactFold
 from supervisor.evidence.coverage import Noted, cover, find_gaps
+from supervisor.evidence.credentials import CredentialFold
 from supervisor.evidence.facts import Facts, FileHistory, Gap, Loss, Observed, Outcome, Process, Timeline
 from supervisor.evidence.files import FileFold
 from supervisor.evidence.flows import FlowFold
@@ -134,6 +135,7 @@ def _collect(
             (*gaps, *file_gaps, *met.gaps, *foreign_gaps(met, places)),
             line,
             served=noted.gateway.started is not None,
+            credentials=folds.credentials.witnessed,
         ),
         events=count,
         lost=sum(loss.count for loss in losses),
@@ -143,6 +145,7 @@ def _collect(
         executed=cast.executed,
         exec_error=folds.processes.exec_error(cast),
         limits=folds.limits.finish(processes, line),
+        credentials=folds.credentials.finish(cast, processes),
         schedules=folds.schedules.finish(files),
         services=folds.services.finish(),
         reads=folds.reads.finish(cast),
@@ -185,6 +188,7 @@ class _Folds:
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
         self.flows, self.contacts, self.limits, self.reads = FlowFold(), ContactFold(), LimitFold(), ReadFold()
         self.requests = RequestFold()
+        self.credentials = CredentialFold()
         self.schedules, self.services = ScheduleFold(), ServiceFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
@@ -199,7 +203,7 @@ class _Folds:
             ProcessReached: self._reached.append,
             TrialCounted: self._counted.append,
         }
-        more = (self.looks, self.reads, self.requests, self.schedules, self.services)
+        more = (self.looks, self.reads, self.requests, self.schedules, self.services, self.credentials)
         for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *more):
             for kind, handle in fold.handlers().items():
                 handlers[kind] = _both(handlers[kind], handle) if kind in handlers else handle

@@ -16,6 +16,7 @@ from supervisor.verdict.completion import (
     ClaimMade,
     Completion,
     ContactSeen,
+    CredentialSeen,
     Effects,
     Endpoint,
     ExecutionSeen,
@@ -146,6 +147,19 @@ def _effects(facts: Facts) -> Effects:
         network=_network(facts, ids),
         requests=requests_made(facts, ids),
         unread=unread_seen(facts, ids),
+        credentials=tuple(
+            CredentialSeen(
+                kind=use.what,
+                name=use.name,
+                action=use.action,
+                process=ids.get(use.process),
+                events=use.events,
+                fingerprint=use.fingerprint,
+                where=use.where,
+                run=use.run,
+            )
+            for use in facts.credentials
+        ),
         contacts=tuple(
             ContactSeen(
                 what=c.what, descriptor=c.descriptor, errno=c.error, process=ids.get(c.process), events=c.events

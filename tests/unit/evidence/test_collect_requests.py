@@ -11,12 +11,14 @@ WHO = ProcessKey(7, 70)
 COMMON = {"time_ns": 1, "process": WHO, "connection": 3}
 EVENTS = (
     RequestSent(
-        n=10, request=0, host="api.test", port=443, method="POST", url="https://api.test/a", size_bytes=4, digest="sha256:1",
+        n=10, request=0, host="api.test", port=443, method="POST", url="https://api.test/a", size_bytes=4,
+        digest="sha256:1",
         **COMMON,
     ),
     RequestAnswered(n=11, request=0, status=200, size_bytes=5, digest="sha256:2", **COMMON),
     RequestSent(
-        n=12, request=1, host="api.test", port=443, method="GET", url="https://api.test/b", size_bytes=0, digest="sha256:0",
+        n=12, request=1, host="api.test", port=443, method="GET", url="https://api.test/b", size_bytes=0,
+        digest="sha256:0",
         **COMMON,
     ),
     StreamDigested(
