@@ -11,7 +11,6 @@ Laws:
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import socket
@@ -21,10 +20,10 @@ from typing import TYPE_CHECKING
 from policies.addresses import Address, plain_address
 from policies.hosts import written
 from policies.network import Action
-from probes.gateway.loop import GONE, READ, WRITE, Later, Ready, boottime_ns
-from probes.gateway.porter import CANARY, RESET, refused_canary
-from probes.gateway.speech import Place, Refused, Speech, find_place, what_it_names
-from supervisor.events import ConnectionAllowed, ConnectionBlocked, ConnectionClosed, ConnectionSinkholed
+from probes.gateway.loop import GONE, READ, WRITE, Later, boottime_ns
+from probes.gateway.side import HELD, Side
+from probes.gateway.speech import Place, Refused, Speech
+from supervisor.events import ConnectionAllowed, ConnectionBlocked, ConnectionClosed
 
 if TYPE_CHECKING:
     from probes.gateway.http_head import RequestHead
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from probes.gateway.inspection import Step
     from probes.gateway.service import Service
 
-HELD = 256 * 1024
-KEPT = 4096
 SILENCE_S = 0.2
 PATIENCE_S = 10.0
 DIAL_S = 30.0
@@ -41,42 +38,6 @@ _READ_BYTES = 65536
 _TURNS = 4
 _scratch = bytearray(_READ_BYTES)
 _view = memoryview(_scratch)
-_AGAIN = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
-
-
-class Side:
-    """One end of a connection: its socket, what waits to be sent to it, and which ways are shut."""
-
-    __slots__ = ("ended", "interest", "parked", "shut", "sock", "waiting")
-
-    def __init__(self, sock: socket.socket) -> None:
-        """Own the socket."""
-        self.sock = sock
-        self.waiting = bytearray()
-        self.ended = False  # it will send no more
-        self.shut = False  # it was told that nothing more comes
-        self.interest = 0
-        self.parked: Ready | None = None  # it is not watched until there is room for what it holds
-
-    def send(self, data: bytes | bytearray | memoryview) -> None:
-        """Send what can be sent now, keep the rest."""
-        sent = 0
-        if not self.waiting:
-            try:
-                sent = self.sock.send(data)
-            except BlockingIOError:
-                sent = 0
-        if sent < len(data):
-            self.waiting += data[sent:]
-
-    def flush(self) -> None:
-        """Send of what waits as much as can be sent."""
-        while self.waiting:
-            try:
-                sent = self.sock.send(self.waiting)
-            except BlockingIOError:
-                return
-            del self.waiting[:sent]
 
 
 class Connection:
@@ -84,22 +45,23 @@ class Connection:
 
     __slots__ = (
         "_account", "_bytes_in", "_bytes_out", "_client", "_deadline", "_decoys", "_dialling", "_early", "_inspected",
-        "_kept", "_kept_bytes", "_opened_ns", "_place", "_refusal", "_server", "_service", "_silence", "_speech",
+        "_kept_bytes", "_opened_ns", "_place", "_refusal", "_server", "_service", "_silence", "_speech",
         "number", "source",
     )  # fmt: skip
 
-    def __init__(self, service: Service, number: int, sock: socket.socket, source: tuple[str, int]) -> None:
-        """Take over an accepted socket; `begin` decides."""
+    def __init__(
+        self, service: Service, number: int, sock: socket.socket, source: tuple[str, int], place: Place
+    ) -> None:
+        """Take over an accepted socket, whose place is not to be swallowed."""
         self._service = service
         self.number = number
         self.source = source
-        self._client = Side(sock)
+        self._client = Side(sock, service.loop)
         self._server: Side | None = None
-        self._place: Place | None = None
-        self._speech: Speech | None = None
+        self._place = place
+        self._speech = Speech(service.rules, place)
         self._opened_ns = boottime_ns()
         self._bytes_out = self._bytes_in = self._kept_bytes = 0
-        self._kept = bytearray()  # what a swallowed client sent
         self._early = bytearray()  # what waits until the server is there
         self._silence: Later | None = None
         self._deadline: Later | None = None
@@ -111,71 +73,21 @@ class Connection:
 
     # -- deciding --------------------------------------------------------------------------------------------------
 
-    def begin(self, address: Address, port: int) -> None:
-        """Decide by the address alone."""
-        service = self._service
-        self._place = place = find_place(
-            service.rules,
-            address,
-            port,
-            service.answers.names_at(address),
-            synthetic=service.answers.is_synthetic(address),
-        )
-        if (str(address), port) == CANARY:
-            self._account = "blocked"
-            self._service.tell(refused_canary(self.number, self.source), self.source)
-            self._drop(reset=True)
-        elif place.decided.action is Action.ALLOWED:
-            self._speech = Speech(service.rules, place)
-            self._silence = service.loop.later(SILENCE_S, self._dial)
-            self._watch(self._client, READ, self._client_ready)
-        elif place.decided.action is Action.SINKHOLED:
-            self._swallow(place)
+    def begin(self) -> None:
+        """Go on by what the address alone decides."""
+        decided = self._place.decided
+        if decided.action is Action.ALLOWED:
+            self._silence = self._service.loop.later(SILENCE_S, self._dial)
+            self._client.watch(READ, self._client_ready)
         else:
-            decided = place.decided
-            self._block(decided.reason, host=place.host, rule=decided.rule, would_allow=decided.would_allow)
-
-    def _swallow(self, place: Place) -> None:
-        self._account = "sinkholed"
-        self._service.tell(
-            ConnectionSinkholed(
-                n=-1, time_ns=self._opened_ns, connection=self.number, ip=str(place.address), port=place.port,
-                host=place.host, rule=place.decided.rule, reason=place.decided.reason,
-                would_allow=place.decided.would_allow, source=written(*self.source),
-            ),
-            self.source,
-        )  # fmt: skip
-        self._watch(self._client, READ, self._swallow_ready)
-
-    def _swallow_ready(self, events: int) -> None:
-        try:
-            for _ in range(_TURNS):
-                count = self._client.sock.recv_into(_scratch)
-                if not count:
-                    self.close()
-                    return
-                self._service.received_bytes += count
-                self._kept_bytes += count
-                self._look(_view[:count])
-                if len(self._kept) < KEPT:
-                    self._kept += _view[: min(count, KEPT - len(self._kept))]
-        except BlockingIOError:
-            pass
-        except OSError:
-            self.close()
-            return
-        if events & GONE:
-            self.close()
+            self._block(decided.reason, host=self._place.host, rule=decided.rule, would_allow=decided.would_allow)
 
     def _block(
         self, reason: str, *, host: str | None = None, rule: str | None = None, would_allow: str | None = None
     ) -> None:
         """End it with a reset, and say why."""
         place = self._place
-        if place is None:
-            return
-        was = self._account
-        if was:
+        if self._account:
             self._tell_closed("refused")
         self._account = "blocked"
         self._service.tell(
@@ -198,7 +110,7 @@ class Connection:
                 self._read_client()
             if self._account in ("blocked", "done"):
                 return
-            if events & GONE and not events & READ and self._gone(self._client, self._client_ready):
+            if events & GONE and not events & READ and self._client.gone(self._client_ready):
                 self._fail(None, "reset by the client")
                 return
         except Refused as err:
@@ -221,7 +133,7 @@ class Connection:
                 self._client.ended = True
                 if self._inspected is not None:
                     self._take_step(self._inspected.ended(client=True))
-                elif self._speech is not None and (rest := self._speech.finish()):
+                elif rest := self._speech.finish():
                     self._pass_on(rest)
                 return
             self._service.received_bytes += count
@@ -233,17 +145,15 @@ class Connection:
     def _look(self, data: memoryview) -> None:
         """Tell of decoys in what the client sends, before anything becomes of it."""
         place, speech = self._place, self._speech
-        if self._decoys is None or place is None or (speech is not None and speech.said.speaks == "tls"):
+        if self._decoys is None or speech.said.speaks == "tls":
             return
-        where = written(self._place_host() or place.host or str(place.address), place.port)
+        where = written(speech.said.host or str(place.address), place.port)
         common = {"n": -1, "time_ns": boottime_ns(), "connection": self.number}
         for event in self._decoys.look(bytes(data), where, **common):
             self._service.tell(event, self.source)
 
     def _hear(self, data: memoryview) -> None:
         speech = self._speech
-        if speech is None:
-            return
         if self._inspected is not None:
             self._take_step(self._inspected.hear(None, bytes(data)))
             return
@@ -271,7 +181,7 @@ class Connection:
         from probes.gateway.inspecting import Inspected  # noqa: PLC0415 - only what reads inside TLS needs it
 
         place, speech, inspecting = self._place, self._speech, self._service.inspecting
-        if place is None or speech is None or inspecting is None:
+        if inspecting is None:
             return
         host = speech.said.host or str(plain_address(place.address))
         self._inspected = Inspected(inspecting, host, place.port, judge=self._judge)
@@ -282,8 +192,7 @@ class Connection:
     def _judge(self, head: RequestHead) -> str | None:
         """Judge a request that was read inside TLS, like one that was not."""
         try:
-            if self._speech is not None:
-                self._speech.judge_request(head)
+            self._speech.judge_request(head)
         except Refused as err:
             self._refusal = err
             return str(err)
@@ -308,7 +217,7 @@ class Connection:
             self._client.send(step.to_client)
         failure = inspected.failure
         if failure is not None and failure.side == "request":
-            raise self._refusal or Refused(failure.reason, host=self._place_host(), rule="http")
+            raise self._refusal or Refused(failure.reason, host=self._speech.said.host, rule="http")
         if failure is not None:
             self.close(failure.reason)
             return
@@ -330,7 +239,7 @@ class Connection:
             self._deadline = None
 
     def _overdue(self) -> None:
-        host = self._place.host if self._place else None
+        host = self._place.host
         self._block(f"what it began to say was not whole within {PATIENCE_S:g} s", host=host, rule="patience")
 
     # -- the server ------------------------------------------------------------------------------------------------
@@ -341,7 +250,7 @@ class Connection:
             self._silence.cancel()
             self._silence = None
         place, speech = self._place, self._speech
-        if self._server is not None or self._dialling or place is None or speech is None:
+        if self._server is not None or self._dialling:
             return
         self._dialling = True
         host = speech.said.host
@@ -356,7 +265,7 @@ class Connection:
     def _found(self, addresses: tuple[Address, ...] | None) -> None:
         """Go on with the first address of a name that is within reach."""
         place, speech = self._place, self._speech
-        if place is None or speech is None or self._account in ("blocked", "done"):
+        if self._account in ("blocked", "done"):
             return
         for address in addresses or ():
             decided = self._service.rules.decide(speech.said.host, address, place.port)
@@ -367,27 +276,29 @@ class Connection:
 
     def _connect(self, address: Address, port: int, *, chosen: bool) -> None:
         if not chosen and self._service.is_own(address):
-            host = written(self._speech.said.host, port) if self._speech and self._speech.said.host else None
+            host = written(self._speech.said.host, port) if self._speech.said.host else None
             would = None if host is None else f"--map {host}={written(str(address), port)}"
             self._block(
-                f"{address} is an address of this host", host=self._place_host(), rule="address", would_allow=would
+                f"{address} is an address of this host", host=self._speech.said.host, rule="address", would_allow=would
             )
             return
         family = socket.AF_INET if address.version == 4 else socket.AF_INET6  # noqa: PLR2004
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._server = Side(sock)
+        self._server = Side(sock, self._service.loop)
         self._tell_allowed(written(str(address), port))
-        number = sock.connect_ex((str(address), port))
-        if number not in {0, errno.EINPROGRESS}:
+        number = sock.connect_ex(target := (str(address), port))
+        if number == errno.EINPROGRESS:  # over loopback it stands by now, and saves a turn
+            number = sock.connect_ex(target)
+        if number not in {0, errno.EISCONN, errno.EINPROGRESS, errno.EALREADY}:
             self._fail(OSError(number, os.strerror(number)), "dialling")
             return
         self._set_deadline(waiting=False)
+        if number in {0, errno.EISCONN}:
+            self._dialled(0)
+            return
         self._silence = self._service.loop.later(DIAL_S, lambda: self._fail(None, f"no answer within {DIAL_S:g} s"))
-        self._watch(self._server, WRITE, self._dialled)
-
-    def _place_host(self) -> str | None:
-        return self._speech.said.host if self._speech else None
+        self._server.watch(WRITE, self._dialled)
 
     def _dialled(self, _events: int) -> None:
         server = self._server
@@ -402,9 +313,8 @@ class Connection:
             self._silence = None
         self._dialling = False
         early, self._early = self._early, bytearray()
-        self._service.loop.forget(server.sock.fileno())
-        server.interest = 0
-        self._watch(server, READ, self._server_ready)
+        server.unwatch()
+        server.watch(READ, self._server_ready)
         try:
             if early:
                 server.send(early)
@@ -418,7 +328,7 @@ class Connection:
             return
         if self._account in ("blocked", "done"):
             return
-        self._set_deadline(waiting=self._speech is not None and self._speech.waiting)
+        self._set_deadline(waiting=self._speech.waiting)
         self._settle()
 
     def _server_ready(self, events: int) -> None:
@@ -432,7 +342,7 @@ class Connection:
                 self._read_server(server)
             if self._account in ("blocked", "done"):
                 return
-            if events & GONE and not events & READ and self._gone(server, self._server_ready):
+            if events & GONE and not events & READ and server.gone(self._server_ready):
                 self._fail(None, "reset by the server")
                 return
         except Refused as err:
@@ -465,7 +375,7 @@ class Connection:
                 continue
             self._client.send(data)
             speech = self._speech
-            if speech is not None and not speech.open:
+            if not speech.open:
                 passed = speech.from_server(bytes(data))
                 if passed:
                     self._pass_on(passed)
@@ -480,55 +390,28 @@ class Connection:
                 self._ended_early()
                 return
             want = 0 if client.ended or len(self._early) >= HELD else READ
-            self._rewatch(client, want)
+            client.rewatch(want)
             return
         for source, target in ((client, server), (server, client)):
             if source.ended and not target.waiting and not target.shut:
-                target.shut = True
                 try:
-                    target.sock.shutdown(socket.SHUT_WR)
+                    target.shut_down()
                 except OSError:
                     self.close()
                     return
         if client.shut and server.shut:
             self.close()
             return
-        self._rewatch(client, self._interest(client, server))
-        self._rewatch(server, self._interest(server, client))
+        client.rewatch(client.interest(server))
+        server.rewatch(server.interest(client))
 
     def _ended_early(self) -> None:
         """The client left before anything was passed on."""
         speech = self._speech
-        if speech is not None and (speech.waiting or self._kept_bytes):
-            self._block("it ended in the middle of saying whom it wanted", host=self._place_host(), rule="patience")
+        if speech.waiting or self._kept_bytes:
+            self._block("it ended in the middle of saying whom it wanted", host=self._speech.said.host, rule="patience")
         else:
             self._dial()  # who sends nothing and shuts its side may still want to read
-
-    @staticmethod
-    def _interest(side: Side, other: Side) -> int:
-        read = READ if not side.ended and len(other.waiting) < HELD else 0
-        return read | (WRITE if side.waiting else 0)
-
-    def _gone(self, side: Side, ready: Ready) -> bool:
-        """Tell whether a side was reset; one that has ended both ways may still hold bytes that we do not read yet."""
-        if side.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            return True
-        self._service.loop.forget(side.sock.fileno())  # it would be told all the time
-        side.parked = ready
-        return False
-
-    def _watch(self, side: Side, interest: int, ready: Ready) -> None:
-        side.interest = interest
-        self._service.loop.watch(side.sock.fileno(), interest, ready)
-
-    def _rewatch(self, side: Side, interest: int) -> None:
-        if side.parked is not None:
-            if interest & READ:
-                ready, side.parked = side.parked, None
-                self._watch(side, interest, ready)
-        elif interest != side.interest:
-            side.interest = interest
-            self._service.loop.change(side.sock.fileno(), interest)
 
     def _fail(self, err: OSError | None, what: str) -> None:
         """End what cannot go on; the client sees a reset."""
@@ -542,8 +425,6 @@ class Connection:
 
     def _tell_allowed(self, dialled: str | None) -> None:
         place, speech = self._place, self._speech
-        if place is None or speech is None:
-            return
         self._account = "allowed"
         said = speech.said
         self._service.tell(
@@ -558,22 +439,18 @@ class Connection:
 
     def _tell_closed(self, error: str | None) -> None:
         place, decision = self._place, self._account
-        if place is None or decision in ("blocked", "done"):
+        if decision in ("blocked", "done"):
             return
         if not decision:
             self._tell_allowed(None)  # it was used for nothing
             decision = self._account
         self._account = "done"
-        host = self._place_host() or place.host
-        swallowed = decision == "sinkholed"
-        if swallowed and host is None:
-            host = next(what_it_names(bytes(self._kept)), None)
         self._service.tell(
             ConnectionClosed(
                 n=-1, time_ns=boottime_ns(), connection=self.number, ip=str(place.address), port=place.port,
-                host=host, decision=decision, bytes_out=self._bytes_out, bytes_in=self._bytes_in,
+                host=self._speech.said.host, decision=decision, bytes_out=self._bytes_out, bytes_in=self._bytes_in,
                 kept_bytes=self._kept_bytes, opened_ns=self._opened_ns,
-                data_out=bytes(self._kept) if swallowed else b"", error=error, source=written(*self.source),
+                error=error, source=written(*self.source),
             ),
             self.source,
         )  # fmt: skip
@@ -583,12 +460,7 @@ class Connection:
             if later is not None:
                 later.cancel()
         self._silence = self._deadline = None
-        for side in (self._client, self._server):
-            if side is None or side.sock.fileno() < 0:
-                continue
-            self._service.loop.forget(side.sock.fileno())
-            if reset:
-                with contextlib.suppress(OSError):
-                    side.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-            side.sock.close()
+        self._client.close(reset=reset)
+        if self._server is not None:
+            self._server.close(reset=reset)
         self._service.ended(self)

@@ -23,14 +23,16 @@ from typing import TYPE_CHECKING
 
 from policies.addresses import Address, plain_address, read_address
 from policies.hosts import written
-from policies.network import NetworkRules
+from policies.network import Action, NetworkRules
 from probes.gateway.answers import Answers
 from probes.gateway.ground import IP_PKTINFO, Ground
 from probes.gateway.lookout import Lookout
 from probes.gateway.loop import READ, Loop, boottime_ns
-from probes.gateway.porter import Porter
+from probes.gateway.porter import CANARY, RESET, Porter, refused_canary
 from probes.gateway.questions import Judged, Question, judge_found, judge_question, name_in, read_question, write_answer
 from probes.gateway.relay import Connection
+from probes.gateway.speech import Place, find_place
+from probes.gateway.swallow import Swallowed
 from probes.gateway.wire import TCP, UDP, pack_batch, pack_told
 from supervisor.events import Event, GatewayStopped, NameAsked, Origin
 
@@ -44,6 +46,7 @@ _SPARE_DESCRIPTORS = 64
 _LOOKERS = 8
 _WAITING_LOOKUPS = 256
 _DNS_PORT = 53
+_PLACES = 4096
 _MAX_DATAGRAM = 65535
 _MALFORMED_KEPT = 4096
 _DNS_IDLE_S = 30.0
@@ -84,10 +87,11 @@ class Service:
         self.lookout = lookout
         self.received_bytes = 0
         self.inspecting = inspecting
+        self._places: dict[tuple[Address, int, tuple[str, ...]], Place] = {}
         self._untold: list[bytes] = []
         self._untold_bytes = 0
         self._ground, self._control = ground, control
-        self._connections: dict[int, Connection | DnsStream] = {}
+        self._connections: dict[int, Connection | Swallowed | DnsStream] = {}
         self._accepted = self._questions = 0
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._room = max(16, (descriptors - _SPARE_DESCRIPTORS) // 2)
@@ -197,8 +201,32 @@ class Service:
         if port == _DNS_PORT:
             self._connections[number] = DnsStream(self, number, sock, source)
             return
-        connection = self._connections[number] = Connection(self, number, sock, source)
-        connection.begin(address, port)
+        self._place_one(number, sock, source, self._find_place(address, port))
+
+    def _place_one(self, number: int, sock: socket.socket, source: tuple[str, int], place: Place) -> None:
+        """Begin a connection by what its address alone decides."""
+        if (str(place.address), place.port) == CANARY:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            sock.close()
+            self.tell(refused_canary(number, source), source)
+        elif place.decided.action is Action.SINKHOLED:
+            self._connections[number] = Swallowed(self, number, sock, source, place)
+        else:
+            connection = self._connections[number] = Connection(self, number, sock, source, place)
+            connection.begin()
+
+    def _find_place(self, address: Address, port: int) -> Place:
+        """Decide about an address, or remember what was decided: most connections go where others went."""
+        names = self.answers.names_at(address)
+        key = (address, port, names)
+        place = self._places.get(key)
+        if place is None:
+            synthetic = self.answers.is_synthetic(address)
+            place = find_place(self.rules, address, port, names, synthetic=synthetic)
+            if len(self._places) >= _PLACES:
+                self._places.clear()
+            self._places[key] = place
+        return place
 
     def _pause(self) -> None:
         if not self._paused:
@@ -206,7 +234,7 @@ class Service:
             for listener in self._ground.listeners:
                 self.loop.forget(listener.fileno())
 
-    def ended(self, connection: Connection | DnsStream) -> None:
+    def ended(self, connection: Connection | Swallowed | DnsStream) -> None:
         """Let go of a connection that has told its end."""
         self._connections.pop(connection.number, None)
         if self._paused and len(self._connections) < self._room:

@@ -83,6 +83,8 @@ SYSTEM_ACCESS = {
     "probes.gateway.porter": "accepts connections and holds them",
     "probes.gateway.process": "forks the gateway, holds its socket, gives up its privileges",
     "probes.gateway.relay": "passes bytes between sockets",
+    "probes.gateway.side": "holds one socket of a connection",
+    "probes.gateway.swallow": "reads what is passed on to nobody",
     "probes.gateway.service": "accepts, answers, and asks the host for names",
     "probes.shared": "watches places of the host",
     "probes.doctor": "reads the environment for the state directory",
