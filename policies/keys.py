@@ -41,10 +41,10 @@ class Shape(StrEnum):
     COUNT = "count"
     CPUS = "number"
     SIZE = "size"
+    FLAG = "flag"
     ALLOW = "hosts"
     DENY = "denied hosts"
     MAPPINGS = "table"
-    FLAG = "flag"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

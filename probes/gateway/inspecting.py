@@ -1,6 +1,6 @@
 """What a gateway needs to read inside TLS, and how one connection of it is read.
 
-In: the run's authority, certificates that are trusted beside the host's, and the decoys to look for. Out: for each
+In: the run's authority, and certificates that are trusted beside the host's. Out: for each
 connection an `Inspected`, which turns what its `Inspection` finds into events. Everything is made before the gateway's
 process is forked, but the list of the host's authorities, which is read when the first server is greeted.
 """
@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from policies.spotting import Spotter, SpottingStream
 from probes.gateway.authority import Authority
 from probes.gateway.client_hello import ClientHello
 from probes.gateway.http_head import RequestHead
@@ -30,13 +29,11 @@ class Inspecting:
         run: its id.
         authority: vouches for servers inside the trial.
         trusted: certificates in PEM that vouch for servers outside, beside those of the host.
-        decoys: to look for in what is sent; each is named by its run and its form, with a space between.
     """
 
     run: str
     authority: Authority
     trusted: tuple[str, ...] = ()
-    decoys: Spotter | None = None
     _contexts: dict[tuple[str, ...], ssl.SSLContext] = field(default_factory=dict)
 
     def load(self) -> None:
@@ -77,7 +74,6 @@ class Inspected:
         self._inspection = Inspection(
             host, port, authority=inspecting.authority, upstream=inspecting.upstream, judge=judge
         )
-        self._decoys: SpottingStream | None = inspecting.decoys.stream() if inspecting.decoys else None
         self._hello: ClientHello | None = None
         self._first = bytearray()
         self.failure: Failure | None = None

@@ -46,6 +46,14 @@ _STOP_S = 30.0
 _SEND_BYTES = 1 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What a gateway may be given beside its rules: decoys to look for, and what reading inside TLS needs."""
+
+    lookout: Lookout | None
+    inspecting: Inspecting | None
+
+
 @dataclass(slots=True)
 class Gateway:
     """A running gateway.
@@ -70,14 +78,14 @@ class Gateway:
 
     @classmethod
     def start(
-        cls, policy: NetworkPolicy, inspecting: Inspecting | None = None, *, lookout: Lookout | None = None
+        cls, policy: NetworkPolicy, *, lookout: Lookout | None = None, inspecting: Inspecting | None = None
     ) -> Gateway:
         """Fork it. Call it before threads are started.
 
         Args:
             policy: whose rules were checked when it was read.
-            inspecting: what reading inside TLS needs, None when the policy does not want that.
             lookout: which decoys to look for in what clients send.
+            inspecting: what reading inside TLS needs, None when the policy does not want that.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
@@ -87,7 +95,7 @@ class Gateway:
         try:
             pid = os.fork()
             if pid == 0:
-                _be_gateway(supervisor, theirs, set_ready, policy, inspecting, lookout)
+                _be_gateway(supervisor, theirs, set_ready, policy, Tools(lookout, inspecting))
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
@@ -216,14 +224,7 @@ def _failed(problem: str) -> LaunchError:
 # -- in the child ------------------------------------------------------------------------------------------------------
 
 
-def _be_gateway(
-    supervisor: int,
-    control: socket.socket,
-    set_ready: int,
-    policy: NetworkPolicy,
-    inspecting: Inspecting | None,
-    lookout: Lookout | None,
-) -> None:
+def _be_gateway(supervisor: int, control: socket.socket, set_ready: int, policy: NetworkPolicy, tools: Tools) -> None:
     """Be the gateway. Never returns: the code of the caller must not run twice."""
     code = 1
     try:
@@ -239,7 +240,7 @@ def _be_gateway(
         with contextlib.suppress(OSError):
             Path("/proc/self/comm").write_bytes(_NAME)
         _close_all_but(control.fileno(), set_ready)
-        _serve(supervisor, control, set_ready, policy, inspecting, lookout)
+        _serve(supervisor, control, set_ready, policy, tools)
         code = 0
     except BrokenPipeError:
         pass  # the supervisor is gone
@@ -267,14 +268,7 @@ def _close_all_but(*kept: int) -> None:
             os.dup2(null, standard)
 
 
-def _serve(
-    supervisor: int,
-    control: socket.socket,
-    set_ready: int,
-    policy: NetworkPolicy,
-    inspecting: Inspecting | None,
-    lookout: Lookout | None,
-) -> None:
+def _serve(supervisor: int, control: socket.socket, set_ready: int, policy: NetworkPolicy, tools: Tools) -> None:
     _tie_to(supervisor)
     from probes.gateway import ground  # noqa: PLC0415 - all imports are ours, the supervisor needs none of them
 
@@ -296,7 +290,7 @@ def _serve(
     control.send(pack_told(GatewayStarted(n=-1, time_ns=boottime_ns()), None, NONE))
     porter = Porter(laid, control, expecting=policy.default is not NetworkDefault.DENY or bool(policy.allow))
     if porter.run():
-        _decide(supervisor, laid, control, policy, porter, inspecting, lookout)
+        _decide(supervisor, laid, control, policy, porter, tools)
     control.send(b"stopped")
 
 
@@ -306,8 +300,7 @@ def _decide(
     control: socket.socket,
     policy: NetworkPolicy,
     porter: Porter,
-    inspecting: Inspecting | None,
-    lookout: Lookout | None,
+    tools: Tools,
 ) -> None:
     """Import what decides, as long as we may read where we are installed; then be nobody, and serve."""
     from policies.network import NetworkRules  # noqa: PLC0415
@@ -316,10 +309,10 @@ def _decide(
 
     rules = NetworkRules.from_texts(policy.default, allow=policy.allow, deny=policy.deny, maps=policy.map)
     questions.load()
-    if inspecting is not None:
-        inspecting.load()
+    if tools.inspecting is not None:
+        tools.inspecting.load()
     _become_nobody(supervisor)
-    service = Service(laid, rules, control, ask_host, inspecting, lookout=lookout)
+    service = Service(laid, rules, control, ask_host, lookout=tools.lookout, inspecting=tools.inspecting)
     service.take_over(porter)
     gc.enable()
     service.run()

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING
 from policies.addresses import Address, plain_address
 from policies.hosts import written
 from policies.network import Action
+from probes.gateway.accounts import Account, Counted
 from probes.gateway.loop import GONE, READ, WRITE, Later, boottime_ns
-from probes.gateway.side import HELD, Side
+from probes.gateway.porter import CANARY, refused_canary
+from probes.gateway.side import Side
 from probes.gateway.speech import Place, Refused, Speech
-from supervisor.events import ConnectionAllowed, ConnectionBlocked, ConnectionClosed
 
 if TYPE_CHECKING:
     from probes.gateway.http_head import RequestHead
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from probes.gateway.inspection import Step
     from probes.gateway.service import Service
 
+HELD = 256 * 1024
+KEPT = 4096
 SILENCE_S = 0.2
 PATIENCE_S = 10.0
 DIAL_S = 30.0
@@ -44,24 +47,23 @@ class Connection:
     """From accept to the account of its end."""
 
     __slots__ = (
-        "_account", "_bytes_in", "_bytes_out", "_client", "_deadline", "_decoys", "_dialling", "_early", "_inspected",
-        "_kept_bytes", "_opened_ns", "_place", "_refusal", "_server", "_service", "_silence", "_speech",
+        "_account", "_client", "_counted", "_deadline", "_decoys", "_dialling", "_early", "_inspected",
+        "_kept", "_opened_ns", "_place", "_refusal", "_server", "_service", "_silence", "_speech",
         "number", "source",
     )  # fmt: skip
 
-    def __init__(
-        self, service: Service, number: int, sock: socket.socket, source: tuple[str, int], place: Place
-    ) -> None:
-        """Take over an accepted socket, whose place is not to be swallowed."""
+    def __init__(self, service: Service, number: int, sock: socket.socket, source: tuple[str, int]) -> None:
+        """Take over an accepted socket; `begin` decides."""
         self._service = service
         self.number = number
         self.source = source
-        self._client = Side(sock, service.loop)
+        self._client = Side(service.loop, sock)
         self._server: Side | None = None
-        self._place = place
-        self._speech = Speech(service.rules, place)
+        self._place: Place | None = None
+        self._speech: Speech | None = None
         self._opened_ns = boottime_ns()
-        self._bytes_out = self._bytes_in = self._kept_bytes = 0
+        self._counted = Counted()
+        self._kept = bytearray()  # what a swallowed client sent
         self._early = bytearray()  # what waits until the server is there
         self._silence: Later | None = None
         self._deadline: Later | None = None
@@ -73,31 +75,61 @@ class Connection:
 
     # -- deciding --------------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Go on by what the address alone decides."""
-        decided = self._place.decided
-        if decided.action is Action.ALLOWED:
-            self._silence = self._service.loop.later(SILENCE_S, self._dial)
+    def begin(self, address: Address, port: int) -> None:
+        """Decide by the address alone."""
+        service = self._service
+        self._place = place = service.find_place(address, port)
+        if (str(address), port) == CANARY:
+            self._account = "blocked"
+            self._service.tell(refused_canary(self.number, self.source), self.source)
+            self._drop(reset=True)
+        elif place.decided.action is Action.ALLOWED:
+            self._speech = Speech(service.rules, place)
+            self._silence = service.loop.later(SILENCE_S, self._dial)
             self._client.watch(READ, self._client_ready)
+        elif place.decided.action is Action.SINKHOLED:
+            self._swallow(place)
         else:
-            self._block(decided.reason, host=self._place.host, rule=decided.rule, would_allow=decided.would_allow)
+            decided = place.decided
+            self._block(Refused(decided.reason, host=place.host, rule=decided.rule, would_allow=decided.would_allow))
 
-    def _block(
-        self, reason: str, *, host: str | None = None, rule: str | None = None, would_allow: str | None = None
-    ) -> None:
+    def _of(self, place: Place) -> Account:
+        return Account(number=self.number, place=place, source=self.source, opened_ns=self._opened_ns)
+
+    def _swallow(self, place: Place) -> None:
+        self._account = "sinkholed"
+        self._service.tell(self._of(place).sinkholed(), self.source)
+        self._client.watch(READ, self._swallow_ready)
+
+    def _swallow_ready(self, events: int) -> None:
+        try:
+            for _ in range(_TURNS):
+                count = self._client.sock.recv_into(_scratch)
+                if not count:
+                    self.close()
+                    return
+                self._service.received_bytes += count
+                self._counted.kept_bytes += count
+                self._look(_view[:count])
+                if len(self._kept) < KEPT:
+                    self._kept += _view[: min(count, KEPT - len(self._kept))]
+        except BlockingIOError:
+            if events & GONE:
+                self.close()
+        except OSError:
+            self.close()
+
+    def _block(self, why: Refused) -> None:
         """End it with a reset, and say why."""
         place = self._place
-        if self._account:
+        if place is None:
+            return
+        was = self._account
+        if was:
             self._tell_closed("refused")
         self._account = "blocked"
-        self._service.tell(
-            ConnectionBlocked(
-                n=-1, time_ns=boottime_ns(), origin=self._service.origin, transport="tcp", ip=str(place.address),
-                port=place.port, connection=self.number, host=host, rule=rule, reason=reason, would_allow=would_allow,
-                kept_bytes=self._kept_bytes, source=written(*self.source),
-            ),
-            self.source,
-        )  # fmt: skip
+        told = self._of(place).blocked(why, kept_bytes=self._counted.kept_bytes, origin=self._service.origin)
+        self._service.tell(told, self.source)
         self._drop(reset=True)
 
     # -- the client's words ----------------------------------------------------------------------------------------
@@ -114,7 +146,7 @@ class Connection:
                 self._fail(None, "reset by the client")
                 return
         except Refused as err:
-            self._block(str(err), host=err.host, rule=err.rule, would_allow=err.would_allow)
+            self._block(err)
             return
         except OSError as err:
             self._fail(err, "the client")
@@ -133,7 +165,7 @@ class Connection:
                 self._client.ended = True
                 if self._inspected is not None:
                     self._take_step(self._inspected.ended(client=True))
-                elif rest := self._speech.finish():
+                elif self._speech is not None and (rest := self._speech.finish()):
                     self._pass_on(rest)
                 return
             self._service.received_bytes += count
@@ -145,19 +177,27 @@ class Connection:
     def _look(self, data: memoryview) -> None:
         """Tell of decoys in what the client sends, before anything becomes of it."""
         place, speech = self._place, self._speech
-        if self._decoys is None or speech.said.speaks == "tls":
+        if self._decoys is None or place is None or (speech is not None and speech.said.speaks == "tls"):
             return
-        where = written(speech.said.host or str(place.address), place.port)
+        self._look_at(bytes(data))
+
+    def _look_at(self, data: bytes, how: str = "") -> None:
+        place = self._place
+        if self._decoys is None or place is None:
+            return
+        where = written(self._place_host() or place.host or str(place.address), place.port)
         common = {"n": -1, "time_ns": boottime_ns(), "connection": self.number}
-        for event in self._decoys.look(bytes(data), where, **common):
+        for event in self._decoys.look(data, f"{where}{how}", **common):
             self._service.tell(event, self.source)
 
     def _hear(self, data: memoryview) -> None:
         speech = self._speech
+        if speech is None:
+            return
         if self._inspected is not None:
             self._take_step(self._inspected.hear(None, bytes(data)))
             return
-        self._kept_bytes += len(data)
+        self._counted.kept_bytes += len(data)
         passed: bytes | memoryview = data if speech.open else speech.feed(bytes(data))
         if passed and self._service.inspecting is not None and speech.said.hello is not None:
             self._inspect(bytes(passed))
@@ -166,8 +206,8 @@ class Connection:
         self._set_deadline(waiting=speech.waiting)
 
     def _pass_on(self, data: bytes | memoryview) -> None:
-        self._kept_bytes = max(0, self._kept_bytes - len(data))
-        self._bytes_out += len(data)
+        self._counted.kept_bytes = max(0, self._counted.kept_bytes - len(data))
+        self._counted.bytes_out += len(data)
         if self._server is None or self._dialling:
             self._early += data
             self._dial()
@@ -181,18 +221,19 @@ class Connection:
         from probes.gateway.inspecting import Inspected  # noqa: PLC0415 - only what reads inside TLS needs it
 
         place, speech, inspecting = self._place, self._speech, self._service.inspecting
-        if inspecting is None:
+        if place is None or speech is None or inspecting is None:
             return
         host = speech.said.host or str(plain_address(place.address))
         self._inspected = Inspected(inspecting, host, place.port, judge=self._judge)
-        self._kept_bytes = 0
+        self._counted.kept_bytes = 0
         self._take_step(self._inspected.hear(speech.said.hello, first))
         self._dial()
 
     def _judge(self, head: RequestHead) -> str | None:
         """Judge a request that was read inside TLS, like one that was not."""
         try:
-            self._speech.judge_request(head)
+            if self._speech is not None:
+                self._speech.judge_request(head)
         except Refused as err:
             self._refusal = err
             return str(err)
@@ -210,14 +251,16 @@ class Connection:
         now = boottime_ns()
         for event in inspected.events(step, n=-1, time_ns=now, connection=self.number, source=written(*self.source)):
             self._service.tell(event, self.source)
+        for text in step.text_out if self._decoys is not None else ():
+            self._look_at(text, ", inside TLS")
         if step.to_server and server is not None:
-            self._bytes_out += len(step.to_server)
+            self._counted.bytes_out += len(step.to_server)
             server.send(step.to_server)
         if step.to_client:
             self._client.send(step.to_client)
         failure = inspected.failure
         if failure is not None and failure.side == "request":
-            raise self._refusal or Refused(failure.reason, host=self._speech.said.host, rule="http")
+            raise self._refusal or Refused(failure.reason, host=self._place_host(), rule="http")
         if failure is not None:
             self.close(failure.reason)
             return
@@ -239,10 +282,8 @@ class Connection:
             self._deadline = None
 
     def _overdue(self) -> None:
-        host = self._place.host
-        self._block(f"what it began to say was not whole within {PATIENCE_S:g} s", host=host, rule="patience")
-
-    # -- the server ------------------------------------------------------------------------------------------------
+        host = self._place.host if self._place else None
+        self._block(Refused(f"what it began to say was not whole within {PATIENCE_S:g} s", host=host, rule="patience"))
 
     def _dial(self) -> None:
         """Connect to where the name or the address leads."""
@@ -250,7 +291,7 @@ class Connection:
             self._silence.cancel()
             self._silence = None
         place, speech = self._place, self._speech
-        if self._server is not None or self._dialling:
+        if self._server is not None or self._dialling or place is None or speech is None:
             return
         self._dialling = True
         host = speech.said.host
@@ -265,30 +306,29 @@ class Connection:
     def _found(self, addresses: tuple[Address, ...] | None) -> None:
         """Go on with the first address of a name that is within reach."""
         place, speech = self._place, self._speech
-        if self._account in ("blocked", "done"):
+        if place is None or speech is None or self._account in ("blocked", "done"):
             return
         for address in addresses or ():
             decided = self._service.rules.decide(speech.said.host, address, place.port)
             if decided.action is Action.ALLOWED:
                 self._connect(address, place.port, chosen=False)
                 return
-        self._block("the name leads to no address within reach", host=speech.said.host, rule="address")
+        self._block(Refused("the name leads to no address within reach", host=speech.said.host, rule="address"))
 
     def _connect(self, address: Address, port: int, *, chosen: bool) -> None:
         if not chosen and self._service.is_own(address):
-            host = written(self._speech.said.host, port) if self._speech.said.host else None
+            host = written(self._speech.said.host, port) if self._speech and self._speech.said.host else None
             would = None if host is None else f"--map {host}={written(str(address), port)}"
-            self._block(
-                f"{address} is an address of this host", host=self._speech.said.host, rule="address", would_allow=would
-            )
+            why = f"{address} is an address of this host"
+            self._block(Refused(why, host=self._place_host(), rule="address", would_allow=would))
             return
         family = socket.AF_INET if address.version == 4 else socket.AF_INET6  # noqa: PLR2004
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._server = Side(sock, self._service.loop)
+        self._server = Side(self._service.loop, sock)
         self._tell_allowed(written(str(address), port))
         number = sock.connect_ex(target := (str(address), port))
-        if number == errno.EINPROGRESS:  # over loopback it stands by now, and saves a turn
+        if number == errno.EINPROGRESS:  # over loopback it stands by now, and a turn is saved
             number = sock.connect_ex(target)
         if number not in {0, errno.EISCONN, errno.EINPROGRESS, errno.EALREADY}:
             self._fail(OSError(number, os.strerror(number)), "dialling")
@@ -299,6 +339,9 @@ class Connection:
             return
         self._silence = self._service.loop.later(DIAL_S, lambda: self._fail(None, f"no answer within {DIAL_S:g} s"))
         self._server.watch(WRITE, self._dialled)
+
+    def _place_host(self) -> str | None:
+        return self._speech.said.host if self._speech else None
 
     def _dialled(self, _events: int) -> None:
         server = self._server
@@ -313,8 +356,7 @@ class Connection:
             self._silence = None
         self._dialling = False
         early, self._early = self._early, bytearray()
-        server.unwatch()
-        server.watch(READ, self._server_ready)
+        server.watch_anew(READ, self._server_ready)
         try:
             if early:
                 server.send(early)
@@ -324,11 +366,11 @@ class Connection:
             self._fail(err, "the server")
             return
         except Refused as err:
-            self._block(str(err), host=err.host, rule=err.rule, would_allow=err.would_allow)
+            self._block(err)
             return
         if self._account in ("blocked", "done"):
             return
-        self._set_deadline(waiting=self._speech.waiting)
+        self._set_deadline(waiting=self._speech is not None and self._speech.waiting)
         self._settle()
 
     def _server_ready(self, events: int) -> None:
@@ -346,7 +388,7 @@ class Connection:
                 self._fail(None, "reset by the server")
                 return
         except Refused as err:
-            self._block(str(err), host=err.host, rule=err.rule, would_allow=err.would_allow)
+            self._block(err)
             return
         except OSError as err:
             self._fail(err, "the server")
@@ -367,7 +409,7 @@ class Connection:
                     self._take_step(self._inspected.ended(client=False))
                 return
             data = _view[:count]
-            self._bytes_in += count
+            self._counted.bytes_in += count
             if self._inspected is not None:
                 self._take_step(self._inspected.from_server(bytes(data)))
                 if self._account in ("blocked", "done"):
@@ -375,12 +417,10 @@ class Connection:
                 continue
             self._client.send(data)
             speech = self._speech
-            if not speech.open:
+            if speech is not None and not speech.open:
                 passed = speech.from_server(bytes(data))
                 if passed:
                     self._pass_on(passed)
-
-    # -- both ------------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
         """Pass on the ends that were reached, and wait for what comes next."""
@@ -394,22 +434,23 @@ class Connection:
             return
         for source, target in ((client, server), (server, client)):
             if source.ended and not target.waiting and not target.shut:
+                target.shut = True
                 try:
-                    target.shut_down()
+                    target.sock.shutdown(socket.SHUT_WR)
                 except OSError:
                     self.close()
                     return
         if client.shut and server.shut:
             self.close()
             return
-        client.rewatch(client.interest(server))
-        server.rewatch(server.interest(client))
+        client.rewatch(client.interest_beside(server, HELD))
+        server.rewatch(server.interest_beside(client, HELD))
 
     def _ended_early(self) -> None:
         """The client left before anything was passed on."""
         speech = self._speech
-        if speech.waiting or self._kept_bytes:
-            self._block("it ended in the middle of saying whom it wanted", host=self._speech.said.host, rule="patience")
+        if speech is not None and (speech.waiting or self._counted.kept_bytes):
+            self._block(Refused("it ended before it had said whom it wants", host=self._place_host(), rule="patience"))
         else:
             self._dial()  # who sends nothing and shuts its side may still want to read
 
@@ -425,42 +466,30 @@ class Connection:
 
     def _tell_allowed(self, dialled: str | None) -> None:
         place, speech = self._place, self._speech
+        if place is None or speech is None:
+            return
         self._account = "allowed"
-        said = speech.said
-        self._service.tell(
-            ConnectionAllowed(
-                n=-1, time_ns=boottime_ns(), connection=self.number, ip=str(place.address), port=place.port,
-                host=said.host, rule=said.decision.rule, speaks=said.speaks,
-                encrypted_hello=said.hello is not None and said.hello.encrypted,
-                dialled=dialled, source=written(*self.source),
-            ),
-            self.source,
-        )  # fmt: skip
+        self._service.tell(self._of(place).allowed(speech.said, dialled), self.source)
 
     def _tell_closed(self, error: str | None) -> None:
         place, decision = self._place, self._account
-        if decision in ("blocked", "done"):
+        if place is None or decision in ("blocked", "done"):
             return
         if not decision:
             self._tell_allowed(None)  # it was used for nothing
             decision = self._account
         self._account = "done"
-        self._service.tell(
-            ConnectionClosed(
-                n=-1, time_ns=boottime_ns(), connection=self.number, ip=str(place.address), port=place.port,
-                host=self._speech.said.host, decision=decision, bytes_out=self._bytes_out, bytes_in=self._bytes_in,
-                kept_bytes=self._kept_bytes, opened_ns=self._opened_ns,
-                error=error, source=written(*self.source),
-            ),
-            self.source,
-        )  # fmt: skip
+        kept = bytes(self._kept)
+        told = self._of(place).closed(decision, self._place_host(), self._counted, kept=kept, error=error)
+        self._service.tell(told, self.source)
 
     def _drop(self, *, reset: bool) -> None:
         for later in (self._silence, self._deadline):
             if later is not None:
                 later.cancel()
         self._silence = self._deadline = None
-        self._client.close(reset=reset)
-        if self._server is not None:
-            self._server.close(reset=reset)
+        for side in (self._client, self._server):
+            if side is None or side.sock.fileno() < 0:
+                continue
+            side.drop(reset=reset)
         self._service.ended(self)

@@ -23,16 +23,15 @@ from typing import TYPE_CHECKING
 
 from policies.addresses import Address, plain_address, read_address
 from policies.hosts import written
-from policies.network import Action, NetworkRules
+from policies.network import NetworkRules
 from probes.gateway.answers import Answers
 from probes.gateway.ground import IP_PKTINFO, Ground
 from probes.gateway.lookout import Lookout
 from probes.gateway.loop import READ, Loop, boottime_ns
-from probes.gateway.porter import CANARY, RESET, Porter, refused_canary
+from probes.gateway.porter import Porter
 from probes.gateway.questions import Judged, Question, judge_found, judge_question, name_in, read_question, write_answer
 from probes.gateway.relay import Connection
 from probes.gateway.speech import Place, find_place
-from probes.gateway.swallow import Swallowed
 from probes.gateway.wire import TCP, UDP, pack_batch, pack_told
 from supervisor.events import Event, GatewayStopped, NameAsked, Origin
 
@@ -69,9 +68,9 @@ class Service:
         rules: NetworkRules,
         control: socket.socket,
         look_up: LookUp,
-        inspecting: Inspecting | None = None,
         *,
         lookout: Lookout | None = None,
+        inspecting: Inspecting | None = None,
     ) -> None:
         """Take over what was made.
 
@@ -80,8 +79,8 @@ class Service:
             rules: of its policy.
             control: to the supervisor; events go there, words come from there.
             look_up: asks the host for the addresses of a name in a family, blocking.
-            inspecting: what reading inside TLS needs, None when that is not wanted.
             lookout: which decoys to look for in what clients send.
+            inspecting: what reading inside TLS needs, None when that is not wanted.
         """
         self.loop, self.rules, self.answers = Loop(), rules, Answers()
         self.lookout = lookout
@@ -91,7 +90,7 @@ class Service:
         self._untold: list[bytes] = []
         self._untold_bytes = 0
         self._ground, self._control = ground, control
-        self._connections: dict[int, Connection | Swallowed | DnsStream] = {}
+        self._connections: dict[int, Connection | DnsStream] = {}
         self._accepted = self._questions = 0
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._room = max(16, (descriptors - _SPARE_DESCRIPTORS) // 2)
@@ -201,21 +200,10 @@ class Service:
         if port == _DNS_PORT:
             self._connections[number] = DnsStream(self, number, sock, source)
             return
-        self._place_one(number, sock, source, self._find_place(address, port))
+        connection = self._connections[number] = Connection(self, number, sock, source)
+        connection.begin(address, port)
 
-    def _place_one(self, number: int, sock: socket.socket, source: tuple[str, int], place: Place) -> None:
-        """Begin a connection by what its address alone decides."""
-        if (str(place.address), place.port) == CANARY:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-            sock.close()
-            self.tell(refused_canary(number, source), source)
-        elif place.decided.action is Action.SINKHOLED:
-            self._connections[number] = Swallowed(self, number, sock, source, place)
-        else:
-            connection = self._connections[number] = Connection(self, number, sock, source, place)
-            connection.begin()
-
-    def _find_place(self, address: Address, port: int) -> Place:
+    def find_place(self, address: Address, port: int) -> Place:
         """Decide about an address, or remember what was decided: most connections go where others went."""
         names = self.answers.names_at(address)
         key = (address, port, names)
@@ -234,7 +222,7 @@ class Service:
             for listener in self._ground.listeners:
                 self.loop.forget(listener.fileno())
 
-    def ended(self, connection: Connection | Swallowed | DnsStream) -> None:
+    def ended(self, connection: Connection | DnsStream) -> None:
         """Let go of a connection that has told its end."""
         self._connections.pop(connection.number, None)
         if self._paused and len(self._connections) < self._room:

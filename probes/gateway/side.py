@@ -1,4 +1,4 @@
-"""One end of a connection: its socket, what waits to be sent to it, and what the loop is to tell of it."""
+"""One end of a connection: a socket that is never waited for, and what waits to be sent to it."""
 
 from __future__ import annotations
 
@@ -8,24 +8,20 @@ import socket
 from probes.gateway.loop import READ, WRITE, Loop, Ready
 from probes.gateway.porter import RESET
 
-HELD = 256 * 1024
-"""So many bytes may wait for one side before the other is not read any more."""
-
 
 class Side:
-    """One end of a connection."""
+    """One end of a connection: its socket, what waits to be sent to it, and which ways are shut."""
 
-    __slots__ = ("_interest", "_loop", "_parked", "ended", "shut", "sock", "waiting")
+    __slots__ = ("ended", "interest", "loop", "parked", "shut", "sock", "waiting")
 
-    def __init__(self, sock: socket.socket, loop: Loop) -> None:
+    def __init__(self, loop: Loop, sock: socket.socket) -> None:
         """Own the socket."""
-        self.sock = sock
+        self.loop, self.sock = loop, sock
         self.waiting = bytearray()
         self.ended = False  # it will send no more
         self.shut = False  # it was told that nothing more comes
-        self._loop = loop
-        self._interest = 0
-        self._parked: Ready | None = None  # it is not watched until there is room for what it holds
+        self.interest = 0
+        self.parked: Ready | None = None  # it is not watched until there is room for what it holds
 
     def send(self, data: bytes | bytearray | memoryview) -> None:
         """Send what can be sent now, keep the rest."""
@@ -47,49 +43,44 @@ class Side:
                 return
             del self.waiting[:sent]
 
-    def shut_down(self) -> None:
-        """Tell it that nothing more comes."""
-        self.shut = True
-        self.sock.shutdown(socket.SHUT_WR)
-
-    def interest(self, other: Side) -> int:
-        """Tell what to wait for: more of it as long as there is room on the other side, and room in it."""
-        read = READ if not self.ended and len(other.waiting) < HELD else 0
-        return read | (WRITE if self.waiting else 0)
+    # -- readiness -------------------------------------------------------------------------------------------------
 
     def watch(self, interest: int, ready: Ready) -> None:
-        """Begin to wait."""
-        self._interest = interest
-        self._loop.watch(self.sock.fileno(), interest, ready)
+        """Begin to wait for it."""
+        self.interest = interest
+        self.loop.watch(self.sock.fileno(), interest, ready)
+
+    def watch_anew(self, interest: int, ready: Ready) -> None:
+        """Have something else called from now on."""
+        self.loop.forget(self.sock.fileno())
+        self.watch(interest, ready)
 
     def rewatch(self, interest: int) -> None:
-        """Wait for something else."""
-        if self._parked is not None:
+        """Wait for something else from now on."""
+        if self.parked is not None:
             if interest & READ:
-                ready, self._parked = self._parked, None
+                ready, self.parked = self.parked, None
                 self.watch(interest, ready)
-        elif interest != self._interest:
-            self._interest = interest
-            self._loop.change(self.sock.fileno(), interest)
+        elif interest != self.interest:
+            self.interest = interest
+            self.loop.change(self.sock.fileno(), interest)
 
-    def unwatch(self) -> None:
-        """Wait no more."""
-        self._loop.forget(self.sock.fileno())
-        self._interest = 0
+    def interest_beside(self, other: Side, most: int) -> int:
+        """Say what to wait for: it is read while less than ``most`` waits for the other one."""
+        read = READ if not self.ended and len(other.waiting) < most else 0
+        return read | (WRITE if self.waiting else 0)
 
     def gone(self, ready: Ready) -> bool:
-        """Tell whether it was reset; if it only ended both ways it may still hold bytes that we do not read yet."""
+        """Tell whether it was reset; one that has ended both ways may still hold bytes that we do not read yet."""
         if self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             return True
-        self.unwatch()  # it would be told all the time
-        self._parked = ready
+        self.loop.forget(self.sock.fileno())  # it would be told all the time
+        self.parked = ready
         return False
 
-    def close(self, *, reset: bool) -> None:
-        """End it. Twice is once."""
-        if self.sock.fileno() < 0:
-            return
-        self._loop.forget(self.sock.fileno())
+    def drop(self, *, reset: bool) -> None:
+        """Close it, with a reset or in good order."""
+        self.loop.forget(self.sock.fileno())
         if reset:
             with contextlib.suppress(OSError):
                 self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)

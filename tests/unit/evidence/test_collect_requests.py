@@ -12,14 +12,12 @@ COMMON = {"time_ns": 1, "process": WHO, "connection": 3}
 EVENTS = (
     RequestSent(
         n=10, request=0, host="api.test", port=443, method="POST", url="https://api.test/a", size_bytes=4,
-        digest="sha256:1",
-        **COMMON,
+        digest="sha256:1", **COMMON,
     ),
     RequestAnswered(n=11, request=0, status=200, size_bytes=5, digest="sha256:2", **COMMON),
     RequestSent(
         n=12, request=1, host="api.test", port=443, method="GET", url="https://api.test/b", size_bytes=0,
-        digest="sha256:0",
-        **COMMON,
+        digest="sha256:0", **COMMON,
     ),
     StreamDigested(
         n=13, host="api.test", port=443, bytes_out=1, digest_out="sha256:3", bytes_in=2, digest_in="sha256:4", **COMMON

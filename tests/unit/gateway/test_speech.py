@@ -213,7 +213,7 @@ def test_the_name_in_swallowed_bytes_is_found() -> None:
 
 
 def test_what_never_became_a_request_passes_when_the_client_ends() -> None:
-    """Words without an end of line could have become one until then; half a head or hello still could."""
+    """Words without an end of line could have begun one until then; half a head or half a hello still could."""
     words = speech("203.0.113.7:80", names=())
     assert words.feed(b"hello world") == b""
     assert words.finish() == b"hello world"
