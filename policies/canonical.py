@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from policies.amounts import plain_amount
+from policies.amounts import plain_amount, plain_bytes
 from policies.durations import format_duration, format_period
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
-from policies.services import services_to_list
 from policies.types import Memory, Period, Policy, SharedPlace
 
 _AMOUNTS = frozenset({Shape.COUNT, Shape.CPUS, Shape.SIZE})
@@ -25,8 +24,14 @@ def policy_to_mapping(policy: Policy) -> dict[str, Any]:
     """Give the tables of the policy's file, every key that has a value among them."""
     tables = {section.name: _table(section, getattr(policy, section.name)) for section in SECTIONS}
     # Left out where there are none: a policy from before there were services keeps its digest.
-    services = {"services": services_to_list(policy.services)} if policy.services else {}
+    services = {"services": _services(policy)} if policy.services else {}
     return {"schema": SCHEMA_VERSION, "name": policy.name, **tables, **services}
+
+
+def _services(policy: Policy) -> list[dict[str, Any]]:
+    from policies.services import services_to_list  # noqa: PLC0415 - hardly any policy has one
+
+    return services_to_list(policy.services)
 
 
 def canonical_bytes(policy: Policy) -> bytes:
@@ -62,12 +67,14 @@ def _table(section: Section, value: object) -> dict[str, Any]:
     return {name: plain for name, plain in found.items() if plain is not None}
 
 
-def _plain(key: Key, value: object) -> Any:  # noqa: ANN401, PLR0911  (whatever JSON can hold; one row a type)
+def _plain(key: Key, value: object) -> Any:  # noqa: ANN401, C901, PLR0911  (whatever JSON can hold; one row a shape)
     match value:
         case tuple() if key.shape is Shape.MAPPINGS:
             return dict(text.split("=", 1) for text in sorted(value))
         case Memory() | float() | int() | None if key.shape in _AMOUNTS:
             return plain_amount(value)
+        case int() | None if key.shape is Shape.BYTES:
+            return plain_bytes(value)
         case bool():
             return value
         case Period():

@@ -41,6 +41,7 @@ class Shape(StrEnum):
     COUNT = "count"
     CPUS = "number"
     SIZE = "size"
+    BYTES = "bytes"
     FLAG = "flag"
     ALLOW = "hosts"
     DENY = "denied hosts"
@@ -124,6 +125,13 @@ STOP = Section(
     keys=(
         Key(name="wall", field="wall_s", shape=Shape.DURATION, about="Wall time after which the trial is ended."),
         Key(
+            name="tool_calls",
+            field="tool_calls",
+            shape=Shape.COUNT,
+            about="Calls of tools; the one after them ends the trial.",
+        ),
+        Key(name="tokens", field="tokens", shape=Shape.COUNT, about="Tokens that the trial may say that it used."),
+        Key(
             name="role",
             field="role",
             shape=Shape.CHOICE,
@@ -177,6 +185,18 @@ FILES = Section(
             shape=Shape.TEXTS,
             about="Globs of what may be written; without it the workspace, and writes elsewhere are only discarded.",
             is_path=True,
+        ),
+        Key(
+            name="before_limit",
+            field="before_limit",
+            shape=Shape.BYTES,
+            about="Content copied before a direct trial, or of shared places, smallest files first; `none` lifts it.",
+        ),
+        Key(
+            name="keep",
+            field="keep",
+            shape=Shape.FLAG,
+            about="Whether the first 4 KiB of each burst of writes to a file of the workspace are kept in the log.",
         ),
         Key(
             name="outside",

@@ -109,9 +109,15 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRule:
-    """What ends the trial, in which role, and what happens then. ``wall_s`` None is no limit."""
+    """What ends the trial, in which role, and what happens then. A limit that is None is none.
+
+    Attributes:
+        tool_calls, tokens: as `supervise tool` counts them, or as the trial says of itself.
+    """
 
     wall_s: float | None = None
+    tool_calls: int | None = None
+    tokens: int | None = None
     role: LimitRole = LimitRole.TASK
     at_endpoint: AtEndpoint = AtEndpoint.FOLLOW
     settle_s: float = 2.0
@@ -138,6 +144,9 @@ class FilesPolicy:
         workspace: directory, or None for the current one.
         write: globs of what may be written; None (not declared) allows the workspace and takes writes elsewhere as
             discarded without calling them violations.
+        before_limit: bytes of content that are copied, in direct mode, to know what files were before; None is no
+            limit.
+        keep: the first 4 KiB of each burst of writes to a file of the workspace are kept in the log.
         outside: what becomes of writes elsewhere.
         read_deny: globs of what the trial must not see; attempts are violations.
         shared: places outside the stage that it shares with other runs.
@@ -147,6 +156,8 @@ class FilesPolicy:
     mode: FilesMode = FilesMode.STAGED
     commit: Commit = Commit.ALWAYS
     write: tuple[str, ...] | None = None
+    before_limit: int | None = 256 << 20
+    keep: bool = False
     outside: Outside = Outside.STAGE
     read_deny: tuple[str, ...] = ()
     shared: tuple[SharedPlace, ...] = ()

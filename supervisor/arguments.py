@@ -259,6 +259,11 @@ def _diff_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stat", action="store_true", help="print one line a path")
 
 
+def _commit_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_positional(parser, "RUN", _RUN)
+    parser.add_argument("--force", action="store_true", help="overwrite what was changed on the host meanwhile")
+
+
 def _separate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", metavar="RUN", nargs="+", help=f"{_RUN}; two or more, or `all`")
     shown = parser.add_mutually_exclusive_group()
@@ -278,9 +283,14 @@ def _policy_command_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 _RUN = "id, unique prefix, `last` or a directory"
-
-TRIALS = frozenset({"run", "learn"})
+TRIALS = frozenset({"run", "learn", "tool"})
 """The commands that run a CMD."""
+
+
+def _settle_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_positional(parser, "RUN", _RUN)
+    route_arguments.add_settle(parser)
+
 
 COMMANDS = {
     command.name: command
@@ -331,7 +341,7 @@ COMMANDS = {
         Command(
             name="diff",
             usage="supervise diff RUN [--stat]",
-            about="Compare the staged writes of a run with its workspace.",
+            about="Compare what a run wrote with what its workspace has, or had.",
             add_arguments=_diff_arguments,
         ),
         Command(
@@ -348,15 +358,27 @@ COMMANDS = {
         ),
         Command(
             name="commit",
-            usage="supervise commit RUN",
+            usage="supervise commit RUN [--force]",
             about="Apply the staged writes of a run to its workspace.",
-            add_arguments=_word("RUN", _RUN),
+            add_arguments=_commit_arguments,
         ),
         Command(
             name="discard",
             usage="supervise discard RUN",
             about="Forget the staged writes of a run.",
             add_arguments=_word("RUN", _RUN),
+        ),
+        Command(
+            name="tool",
+            usage="supervise tool [OPTIONS] -- SERVER [ARG…]",
+            about="Run a tool server (MCP, stdio) as a trial, and count its calls.",
+            add_arguments=add_run_options,
+        ),
+        Command(
+            name="settle",
+            usage="supervise settle RUN [--for D]",
+            about="Go on asking the services that keep a run open.",
+            add_arguments=_settle_arguments,
         ),
         Command(
             name="replay",

@@ -143,7 +143,7 @@ def _key(parsed: Parsed) -> int:
 def _commit(parsed: Parsed) -> int:
     from supervisor.staged import commit_staged  # noqa: PLC0415
 
-    warn([commit_staged(open_home().find(parsed.options.run))])
+    warn([commit_staged(open_home().find(parsed.options.run), force=parsed.options.force)])
     return 0
 
 
@@ -151,6 +151,17 @@ def _discard(parsed: Parsed) -> int:
     from supervisor.staged import discard_staged  # noqa: PLC0415
 
     warn([discard_staged(open_home().find(parsed.options.run))])
+    return 0
+
+
+def _settle(parsed: Parsed) -> int:
+    from policies.durations import parse_duration  # noqa: PLC0415
+    from supervisor.settling import settle_run, told  # noqa: PLC0415
+
+    options, home = parsed.options, open_home()
+    for_s = None if options.for_s is None else parse_duration(options.for_s, place="--for")
+    settled = settle_run(home, options.run, dict(os.environ), for_s=for_s)
+    print_text("\n".join(told(settled.completion.run, settled)))
     return 0
 
 
@@ -241,6 +252,7 @@ COMMANDS: dict[str, Callable[[Parsed], int]] = {
     "key": _key,
     "commit": _commit,
     "discard": _discard,
+    "settle": _settle,
     "replay": _replay,
     "policy": _policy_command,
 }

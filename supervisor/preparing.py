@@ -29,6 +29,7 @@ from supervisor.launch.boxspec import BoxSpec
 from supervisor.launch.cgroup import find_root
 from supervisor.launch.limits import Limit, Resource, plan_limits
 from supervisor.launch.owner import Owner
+from supervisor.launch.stage import Stage
 from supervisor.launch.state import Home, RunDir, make_run_id
 from supervisor.launch.streams import Standard
 from supervisor.launch.terminal import Terminal, find_ttys
@@ -43,8 +44,12 @@ from supervisor.version import VERSION
 
 if TYPE_CHECKING:
     from supervisor.inspected import Inspection
+    from supervisor.launch.inplace import InPlace
 
 _TOKEN_BYTES = 4
+
+ShownSocket = tuple[str, bytes, int, int]
+"""A service, and the path, device and inode of its socket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +80,7 @@ class Prepared:
     room_wait_s: float
     claim_digest: str
     key: SigningKey
+    sockets: tuple[ShownSocket, ...]
     credentials: Credentials
     declared: Declared
     inspection: Inspection | None = None
@@ -130,6 +136,8 @@ def prepare(request: RunRequest) -> Prepared:
     manifest = run.write_manifest(described)
     canary = Canary(log=os.fsencode(run.log / "canary"), marker=b"/.supervise-canary-" + run.id.encode())
     stdio = _stdio(request.closed, to_stderr=request.json)
+    if request.relay is not None:
+        stdio = (request.relay.stdin, request.relay.stdout, stdio[2])
     terminal = Terminal.find(stdio)
     rows, columns = terminal.size if terminal else (24, 80)
     cache = home.path / "cache"
@@ -154,6 +162,7 @@ def prepare(request: RunRequest) -> Prepared:
         rows=rows,
         columns=columns,
         cache=cache,
+        plain_copies=request.policy.files.keep,
     )
     return Prepared(
         request=request,
@@ -169,6 +178,7 @@ def prepare(request: RunRequest) -> Prepared:
         room_wait_s=room_wait_s,
         claim_digest=claim_digest(described["claim"]),
         key=key,
+        sockets=_sockets(request),
         inspection=inspection,
         credentials=credentials,
         declared=declared,
@@ -181,6 +191,26 @@ def _inspection(request: RunRequest, run_id: str) -> Inspection | None:
     from supervisor.inspected import prepare_inspection  # noqa: PLC0415 - with ssl and cryptography's x509, 60 ms
 
     return prepare_inspection(request.policy.network, run=run_id, cwd=request.cwd, now=clock.now_utc())
+
+
+def prepare_writes(prepared: Prepared) -> Stage | InPlace:
+    """Make ready what takes the writes to the workspace, or records what it was before they are made in place.
+
+    Raises:
+        MachineError: there is no room for it.
+    """
+    files = prepared.request.policy.files
+    if files.mode is FilesMode.STAGED:
+        stage = Stage(prepared.run, prepared.workspace)
+        stage.prepare()
+        return stage
+    from supervisor.launch.inplace import InPlace  # noqa: PLC0415 - staged trials need none of it
+    from supervisor.launch.view import nested_in_place  # noqa: PLC0415 - likewise
+
+    home, workspace = os.fsencode(prepared.home.path), os.fsencode(prepared.workspace)
+    writes = InPlace(prepared.run, prepared.workspace)
+    writes.prepare(limit_bytes=files.before_limit, nested=nested_in_place(workspace, home), hidden=home)
+    return writes
 
 
 def _signing_key(request: RunRequest, home: Home) -> tuple[SigningKey, Path | None]:
@@ -241,12 +271,12 @@ def _view(
         uid=user.uid,
         gid=user.gid,
         planted=credentials.planted,
-        sockets=_sockets(request),
+        sockets=tuple(path for _, path, _, _ in _sockets(request)),
     )
 
 
-def _sockets(request: RunRequest) -> tuple[bytes, ...]:
-    """Give the sockets of services that the box must show.
+def _sockets(request: RunRequest) -> tuple[ShownSocket, ...]:
+    """Give the sockets of services that the box must show: name, path, and the kernel's device and inode.
 
     Raises:
         UsageError: one is no socket.
@@ -257,7 +287,9 @@ def _sockets(request: RunRequest) -> tuple[bytes, ...]:
             path = Path(service.socket)
             if not path.is_socket():
                 raise UsageError(f"expected a unix socket, got {service.socket}", place=f"services[{at}].at")
-            found.append(os.fsencode(service.socket))
+            there = path.stat()
+            device = os.major(there.st_dev) << 20 | os.minor(there.st_dev)  # as the kernel has it, MKDEV of kdev_t.h
+            found.append((service.name, os.fsencode(service.socket), device, there.st_ino))
     return tuple(found)
 
 

@@ -29,11 +29,12 @@ from probes.kernel.consumer import Consumer
 from probes.kernel.decode import decode_slab
 from probes.kernel.slabs import redact_slab
 from probes.kernel.witness import KernelWitness, Loss
-from probes.shared import PlaceWatch
 from supervisor import clock
+from supervisor.budget import Budgets
 from supervisor.canary import judge_canary
 from supervisor.errors import LaunchError, SuperviseError
 from supervisor.events import (
+    BudgetReached,
     ConnectionBlocked,
     Event,
     EventsLost,
@@ -44,6 +45,9 @@ from supervisor.events import (
     Origin,
     ProcessKey,
     ServiceAnswered,
+    ServiceShown,
+    ToolAnswered,
+    ToolCalled,
     TrialHeld,
     TrialReleased,
     TrialTested,
@@ -66,10 +70,12 @@ from supervisor.log.writer import LogWriter
 from supervisor.preparing import Prepared
 from supervisor.redacting import redact_event
 from supervisor.request import Phase, Progress
+from supervisor.watching import Sharing
 
 if TYPE_CHECKING:  # hardly any trial has services
     from probes.services.answers import Answer
     from supervisor.service_watch import ServiceWatch
+    from supervisor.tool_relay import ToolRelay
 
 E = TypeVar("E", bound=Event)
 
@@ -134,11 +140,13 @@ class Trial:
     tape: Tape
     main: ProcessKey
     init: ProcessKey
+    budgets: Budgets
     services: ServiceWatch | None = None
+    relay: ToolRelay | None = None
     released_ns: int = 0
     released: bool = field(default=False)
     registered: str | None = None
-    places: PlaceWatch | None = None
+    sharing: Sharing | None = None
 
     def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind
         """Write an event of the supervisor, and give it: numbered, with the time it is written at."""
@@ -186,6 +194,7 @@ class Trial:
                 text=note.text,
                 truncated=True if note.truncated else UNSET,
             )
+            self.budgets.note(note.text)
         return count
 
     def record_limits(self) -> None:
@@ -304,8 +313,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         )
         stack.callback(log.close)
         box = stack.enter_context(_hold_box(prepared, cgroup, limited, gateway))
-        prefer_trial_as_victim(box.main_pid, box.helper_pids)
-        _write_layers(prepared.run.outside, box)
+        _note_box(prepared, box, witness)
         syncer = Syncer(log, on_error=room.fail)
         places = prepared.request.policy.log.checkpoint_to
         signer = Signer(log, run.log, prepared.key, run_id=run.id, places=places)
@@ -329,6 +337,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
             tape=tape,
             main=main,
             init=init,
+            budgets=_count_budgets(prepared, log, stack),
         )
         trial.record(
             TrialHeld,
@@ -348,6 +357,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         signer.start()
         stack.callback(signer.abandon)
         _watch_services(trial, stack)
+        _start_relay(trial, stack)
         trial.tell(Phase.HELD)
         yield trial
 
@@ -365,6 +375,26 @@ def _hold_box(prepared: Prepared, cgroup: Cgroup, limited: LimitedCgroup, gatewa
         raise (gateway.failure() if err.step == GATEWAY else err) from err
 
 
+def _count_budgets(prepared: Prepared, log: LogWriter, stack: ExitStack) -> Budgets:
+    budgets = Budgets(prepared.request.policy.stop, lambda **fields: record(log, BudgetReached, **fields))
+    stack.callback(budgets.close)
+    return budgets
+
+
+def _start_relay(trial: Trial, stack: ExitStack) -> None:
+    """Begin to pass messages between a client and the server in the box, for ``supervise tool``."""
+    relay = trial.prepared.request.relay
+    if relay is None:
+        return
+    trial.relay = relay
+    stack.callback(relay.close)
+    relay.start(
+        called=lambda **fields: trial.record(ToolCalled, **fields),
+        answered=lambda **fields: trial.record(ToolAnswered, **fields),
+        allows=trial.budgets.call,
+    )
+
+
 def _watch_services(trial: Trial, stack: ExitStack) -> None:
     """Begin to ask the services that the policy names, if there are any."""
     policy = trial.prepared.request.policy
@@ -372,11 +402,22 @@ def _watch_services(trial: Trial, stack: ExitStack) -> None:
         return
     from supervisor.service_watch import watch_services  # noqa: PLC0415 - hardly any trial has one
 
+    for service, path, device, inode in trial.prepared.sockets:
+        trial.record(ServiceShown, service=service, path=path, device=device, inode=inode)
     environ = trial.prepared.request.environ
     trial.services = watch_services(policy, run=trial.prepared.run.id, environ=environ, tell=trial.tell_answer)
     if trial.services is not None:
         stack.callback(trial.services.close)
         trial.services.start()
+
+
+def _note_box(prepared: Prepared, box: Box, witness: KernelWitness) -> None:
+    """Do what can be done once the box stands: say what is kept, who is killed first, and where layers are."""
+    if prepared.request.policy.files.keep:
+        witness.keep_content(box.workspace_device())
+    prefer_trial_as_victim(box.main_pid, box.helper_pids)
+    _write_layers(prepared.run.outside, box)
+    _write_layers(prepared.run.nested, box)
 
 
 def _import_later() -> None:
@@ -423,16 +464,17 @@ def _stop_quietly(consumer: Consumer) -> None:
         consumer.stop()
 
 
-def _write_layers(outside: Path, box: Box) -> None:
-    """Note which discarded layer belongs to which mount, for the states of files outside the workspace."""
+def _write_layers(place: Path, box: Box) -> None:
+    """Note which layer below a directory of the run belongs to which mount; nothing when there is none."""
     import json  # noqa: PLC0415 - 3 ms
 
     layers = {
         os.fsdecode(path): Path(os.fsdecode(upper)).parent.name
         for path, upper in box.view.layers
-        if Path(os.fsdecode(upper)).is_relative_to(outside)
+        if Path(os.fsdecode(upper)).is_relative_to(place)
     }
-    write_whole(outside / "map.json", json.dumps(layers).encode(), durable=False)
+    if layers:
+        write_whole(place / "map.json", json.dumps(layers).encode(), durable=False)
 
 
 def wait_until_empty(trial: Trial) -> int:

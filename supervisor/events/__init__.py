@@ -16,6 +16,7 @@ from supervisor.events.files import (
     FileCreated,
     FileDeleted,
     FileEvent,
+    FileKept,
     FileLinked,
     FileListed,
     FileLookedUp,
@@ -49,7 +50,7 @@ from supervisor.events.processes import (
     SyscallRefused,
 )
 from supervisor.events.schedules import ScheduleFound
-from supervisor.events.services import ServiceAnswered
+from supervisor.events.services import ServiceAnswered, ServiceShown
 from supervisor.events.sockets import (
     ConnectionAttempted,
     ConnectionBlocked,
@@ -58,6 +59,7 @@ from supervisor.events.sockets import (
     SocketBound,
     SocketCreated,
 )
+from supervisor.events.tools import BudgetReached, ToolAnswered, ToolCalled
 from supervisor.events.trial import (
     CheckpointMissed,
     CheckpointSigned,
@@ -81,6 +83,7 @@ from supervisor.events.trial import (
 from supervisor.events.witness import EventsLost, LogWaited, UnknownRecorded
 
 __all__ = [
+    "BudgetReached",
     "CanaryLeaked",
     "CanaryPlaced",
     "CheckpointMissed",
@@ -104,6 +107,7 @@ __all__ = [
     "FileCreated",
     "FileDeleted",
     "FileEvent",
+    "FileKept",
     "FileLinked",
     "FileListed",
     "FileLookedUp",
@@ -137,12 +141,15 @@ __all__ = [
     "RequestSent",
     "ScheduleFound",
     "ServiceAnswered",
+    "ServiceShown",
     "SignalSent",
     "SocketBound",
     "SocketCreated",
     "StageCommitted",
     "StreamDigested",
     "SyscallRefused",
+    "ToolAnswered",
+    "ToolCalled",
     "TrialCounted",
     "TrialEmptied",
     "TrialEndpoint",

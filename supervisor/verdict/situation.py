@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from policies.types import AtEndpoint, Commit, FilesMode, LimitRole, Policy
-from supervisor.evidence.facts import Facts, FileHistory, Gap, OutsideContact, Process, Schedule, Snapshot
+from supervisor.evidence.facts import Facts, FileHistory, Gap, OutsideContact, Process, Snapshot
 from supervisor.evidence.naming import Names
+from supervisor.evidence.routes import Schedule
 
 _BILLION = 1_000_000_000
 SIGKILL = 9
@@ -147,7 +148,7 @@ def _cut(facts: Facts, policy: Policy, after: tuple[Process, ...]) -> tuple[Proc
 
 
 def _is_task_limit(facts: Facts, policy: Policy) -> bool:
-    return policy.stop.role is LimitRole.TASK and facts.timeline.endpoint_reason == "timeout"
+    return policy.stop.role is LimitRole.TASK and facts.timeline.endpoint_reason in {"timeout", "budget"}
 
 
 def _following(facts: Facts, policy: Policy, after: tuple[Process, ...], cut: tuple[Process, ...]) -> Following:
@@ -164,9 +165,12 @@ def _following(facts: Facts, policy: Policy, after: tuple[Process, ...], cut: tu
 
 
 def _isolated(facts: Facts, policy: Policy) -> bool:
-    """Tell whether nothing alive can write the footprint any more: only the workspace is taken away."""
+    """Tell whether nothing alive can write the footprint any more: only the workspace is taken away.
+
+    A shared place is a mount of its own, also one that lies in the workspace.
+    """
     line = facts.timeline
-    elsewhere = any(glob.startswith("/") for glob in policy.claim.footprint)
+    elsewhere = bool(policy.files.shared) or any(glob.startswith("/") for glob in policy.claim.footprint)
     elsewhere = elsewhere or any(history.in_scope and not history.in_workspace for history in facts.files)
     return line.isolated_ns is not None and line.isolation_error is None and not elsewhere
 
