@@ -41,7 +41,6 @@ class Shape(StrEnum):
     COUNT = "count"
     CPUS = "number"
     SIZE = "size"
-    FLAG = "flag"
     ALLOW = "hosts"
     DENY = "denied hosts"
     MAPPINGS = "table"
