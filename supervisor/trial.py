@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import UNSET, structs
 
-from policies.redaction import Redactor
+from policies.redaction import NOTHING_HIDDEN, Redactor
 from probes.gateway.process import Gateway
 from probes.gateway.wire import Told
 from probes.kernel import early, pins
@@ -87,7 +87,7 @@ class Tape:
     The opening canary is all that has happened so far; the acts of the closing one are the last that anybody does.
     """
 
-    def __init__(self, log: LogWriter, redactor: Redactor) -> None:
+    def __init__(self, log: LogWriter, redactor: Redactor = NOTHING_HIDDEN) -> None:
         """Begin with nothing; the redactor takes out what must not be written."""
         self._log = log
         self._redactor = redactor

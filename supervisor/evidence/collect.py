@@ -132,7 +132,7 @@ def _collect(
         unread=unread,
         contacts=contacts,
         coverage=cover(
-            (*gaps, *file_gaps, *met.gaps, *foreign_gaps(met, places)),
+            (*gaps, *file_gaps, *met.gaps, *foreign_gaps(met, places), *folds.credentials.gaps()),
             line,
             served=noted.gateway.started is not None,
             credentials=folds.credentials.witnessed,
