@@ -44,6 +44,7 @@ class Shape(StrEnum):
     ALLOW = "hosts"
     DENY = "denied hosts"
     MAPPINGS = "table"
+    FLAG = "flag"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
