@@ -41,6 +41,7 @@ class Shape(StrEnum):
     COUNT = "count"
     CPUS = "number"
     SIZE = "size"
+    FLAG = "flag"
     ALLOW = "hosts"
     DENY = "denied hosts"
     MAPPINGS = "table"

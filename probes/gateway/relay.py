@@ -24,7 +24,7 @@ from probes.gateway.accounts import Account, Counted
 from probes.gateway.loop import GONE, READ, WRITE, Later, boottime_ns
 from probes.gateway.porter import CANARY, refused_canary
 from probes.gateway.side import Side
-from probes.gateway.speech import Place, Refused, Speech, find_place
+from probes.gateway.speech import Place, Refused, Speech
 
 if TYPE_CHECKING:
     from probes.gateway.http_head import RequestHead
@@ -78,13 +78,7 @@ class Connection:
     def begin(self, address: Address, port: int) -> None:
         """Decide by the address alone."""
         service = self._service
-        self._place = place = find_place(
-            service.rules,
-            address,
-            port,
-            service.answers.names_at(address),
-            synthetic=service.answers.is_synthetic(address),
-        )
+        self._place = place = service.find_place(address, port)
         if (str(address), port) == CANARY:
             self._account = "blocked"
             self._service.tell(refused_canary(self.number, self.source), self.source)
@@ -126,11 +120,9 @@ class Connection:
                 self._look(text)
                 self._kept += text[: max(0, KEPT - len(self._kept))]
         except BlockingIOError:
-            pass
+            if events & GONE:
+                self.close()
         except OSError:
-            self.close()
-            return
-        if events & GONE:
             self.close()
 
     def _block(self, why: Refused) -> None:
@@ -337,11 +329,16 @@ class Connection:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._server = Side(self._service.loop, sock)
         self._tell_allowed(written(str(address), port))
-        number = sock.connect_ex((str(address), port))
-        if number not in {0, errno.EINPROGRESS}:
+        number = sock.connect_ex(target := (str(address), port))
+        if number == errno.EINPROGRESS:  # over loopback it stands by now, and a turn is saved
+            number = sock.connect_ex(target)
+        if number not in {0, errno.EISCONN, errno.EINPROGRESS, errno.EALREADY}:
             self._fail(OSError(number, os.strerror(number)), "dialling")
             return
         self._set_deadline(waiting=False)
+        if number in {0, errno.EISCONN}:
+            self._dialled(0)
+            return
         self._silence = self._service.loop.later(DIAL_S, lambda: self._fail(None, f"no answer within {DIAL_S:g} s"))
         self._server.watch(WRITE, self._dialled)
 

@@ -31,6 +31,7 @@ from probes.gateway.loop import READ, Loop, boottime_ns
 from probes.gateway.porter import Porter
 from probes.gateway.questions import Judged, Question, judge_found, judge_question, name_in, read_question, write_answer
 from probes.gateway.relay import Connection
+from probes.gateway.speech import Place, find_place
 from probes.gateway.wire import TCP, UDP, pack_batch, pack_told
 from supervisor.events import Event, GatewayStopped, NameAsked, Origin
 
@@ -44,6 +45,7 @@ _SPARE_DESCRIPTORS = 64
 _LOOKERS = 8
 _WAITING_LOOKUPS = 256
 _DNS_PORT = 53
+_PLACES = 4096
 _MAX_DATAGRAM = 65535
 _MALFORMED_KEPT = 4096
 _DNS_IDLE_S = 30.0
@@ -84,6 +86,7 @@ class Service:
         self.lookout = lookout
         self.received_bytes = 0
         self.inspecting = inspecting
+        self._places: dict[tuple[Address, int, tuple[str, ...]], Place] = {}
         self._untold: list[bytes] = []
         self._untold_bytes = 0
         self._ground, self._control = ground, control
@@ -199,6 +202,19 @@ class Service:
             return
         connection = self._connections[number] = Connection(self, number, sock, source)
         connection.begin(address, port)
+
+    def find_place(self, address: Address, port: int) -> Place:
+        """Decide about an address, or remember what was decided: most connections go where others went."""
+        names = self.answers.names_at(address)
+        key = (address, port, names)
+        place = self._places.get(key)
+        if place is None:
+            synthetic = self.answers.is_synthetic(address)
+            place = find_place(self.rules, address, port, names, synthetic=synthetic)
+            if len(self._places) >= _PLACES:
+                self._places.clear()
+            self._places[key] = place
+        return place
 
     def _pause(self) -> None:
         if not self._paused:
