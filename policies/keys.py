@@ -41,6 +41,7 @@ class Shape(StrEnum):
     COUNT = "count"
     CPUS = "number"
     SIZE = "size"
+    BYTES = "bytes"
     FLAG = "flag"
     ALLOW = "hosts"
     DENY = "denied hosts"
@@ -178,6 +179,18 @@ FILES = Section(
             shape=Shape.TEXTS,
             about="Globs of what may be written; without it the workspace, and writes elsewhere are only discarded.",
             is_path=True,
+        ),
+        Key(
+            name="before_limit",
+            field="before_limit",
+            shape=Shape.BYTES,
+            about="Content copied before a direct trial, or of shared places, smallest files first; `none` lifts it.",
+        ),
+        Key(
+            name="keep",
+            field="keep",
+            shape=Shape.FLAG,
+            about="Whether the first 4 KiB of each burst of writes to a file of the workspace are kept in the log.",
         ),
         Key(
             name="outside",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, assert_never
 
-from policies.amounts import LEAST_CPUS, NONE, SIZE_PATTERN
+from policies.amounts import BYTES_PATTERN, LEAST_CPUS, NONE, SIZE_PATTERN
 from policies.canonical import policy_to_mapping
 from policies.durations import DURATION_PATTERN, PERIOD_PATTERN
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
@@ -55,7 +55,7 @@ def _key(key: Key, defaults: dict[str, Any]) -> dict[str, Any]:
     return {**_shape(key), "description": key.about, **default}
 
 
-def _shape(key: Key) -> dict[str, Any]:  # noqa: PLR0911 - one row a shape
+def _shape(key: Key) -> dict[str, Any]:  # noqa: C901, PLR0911 - one row a shape
     pattern = f"^({key.pattern})$" if key.pattern else _NO_PARENT if key.is_path else None
     text = {"type": "string", "minLength": 1, **({"pattern": pattern} if pattern else {})}
     match key.shape:
@@ -73,6 +73,8 @@ def _shape(key: Key) -> dict[str, Any]:  # noqa: PLR0911 - one row a shape
             return {"type": "string", "pattern": f"^({PERIOD_PATTERN})$"}
         case Shape.CHOICE:
             return {"enum": [choice.value for choice in key.choices]}
+        case Shape.BYTES:
+            return {"type": "string", "pattern": f"^{BYTES_PATTERN}$"}
         case Shape.FLAG:
             return {"type": "boolean"}
         case Shape.COUNT | Shape.CPUS | Shape.SIZE:

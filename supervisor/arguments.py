@@ -259,6 +259,11 @@ def _diff_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stat", action="store_true", help="print one line a path")
 
 
+def _commit_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_positional(parser, "RUN", _RUN)
+    parser.add_argument("--force", action="store_true", help="overwrite what was changed on the host meanwhile")
+
+
 def _separate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", metavar="RUN", nargs="+", help=f"{_RUN}; two or more, or `all`")
     shown = parser.add_mutually_exclusive_group()
@@ -331,7 +336,7 @@ COMMANDS = {
         Command(
             name="diff",
             usage="supervise diff RUN [--stat]",
-            about="Compare the staged writes of a run with its workspace.",
+            about="Compare what a run wrote with what its workspace has, or had.",
             add_arguments=_diff_arguments,
         ),
         Command(
@@ -348,9 +353,9 @@ COMMANDS = {
         ),
         Command(
             name="commit",
-            usage="supervise commit RUN",
+            usage="supervise commit RUN [--force]",
             about="Apply the staged writes of a run to its workspace.",
-            add_arguments=_word("RUN", _RUN),
+            add_arguments=_commit_arguments,
         ),
         Command(
             name="discard",

@@ -29,6 +29,7 @@ from supervisor.launch.boxspec import BoxSpec
 from supervisor.launch.cgroup import find_root
 from supervisor.launch.limits import Limit, Resource, plan_limits
 from supervisor.launch.owner import Owner
+from supervisor.launch.stage import Stage
 from supervisor.launch.state import Home, RunDir, make_run_id
 from supervisor.launch.streams import Standard
 from supervisor.launch.terminal import Terminal, find_ttys
@@ -43,6 +44,7 @@ from supervisor.version import VERSION
 
 if TYPE_CHECKING:
     from supervisor.inspected import Inspection
+    from supervisor.launch.inplace import InPlace
 
 _TOKEN_BYTES = 4
 
@@ -154,6 +156,7 @@ def prepare(request: RunRequest) -> Prepared:
         rows=rows,
         columns=columns,
         cache=cache,
+        plain_copies=request.policy.files.keep,
     )
     return Prepared(
         request=request,
@@ -181,6 +184,26 @@ def _inspection(request: RunRequest, run_id: str) -> Inspection | None:
     from supervisor.inspected import prepare_inspection  # noqa: PLC0415 - with ssl and cryptography's x509, 60 ms
 
     return prepare_inspection(request.policy.network, run=run_id, cwd=request.cwd, now=clock.now_utc())
+
+
+def prepare_writes(prepared: Prepared) -> Stage | InPlace:
+    """Make ready what takes the writes to the workspace, or records what it was before they are made in place.
+
+    Raises:
+        MachineError: there is no room for it.
+    """
+    files = prepared.request.policy.files
+    if files.mode is FilesMode.STAGED:
+        stage = Stage(prepared.run, prepared.workspace)
+        stage.prepare()
+        return stage
+    from supervisor.launch.inplace import InPlace  # noqa: PLC0415 - staged trials need none of it
+    from supervisor.launch.view import nested_in_place  # noqa: PLC0415 - likewise
+
+    home, workspace = os.fsencode(prepared.home.path), os.fsencode(prepared.workspace)
+    writes = InPlace(prepared.run, prepared.workspace)
+    writes.prepare(limit_bytes=files.before_limit, nested=nested_in_place(workspace, home), hidden=home)
+    return writes
 
 
 def _signing_key(request: RunRequest, home: Home) -> tuple[SigningKey, Path | None]:

@@ -28,7 +28,7 @@ from supervisor.evidence.flows import FlowFold
 from supervisor.evidence.histories import Draft, Historian
 from supervisor.evidence.leading import ReadLinks, no_links
 from supervisor.evidence.limits import LimitFold
-from supervisor.evidence.looks import LookFold, foreign_gaps
+from supervisor.evidence.looks import LookFold
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast, ProcessFold
 from supervisor.evidence.reached import Reached
@@ -37,6 +37,7 @@ from supervisor.evidence.reconcile import (
     BATCH,
     Explained,
     Found,
+    before_gap,
     check_changed,
     check_history,
     doubt_gap,
@@ -46,6 +47,7 @@ from supervisor.evidence.reconcile import (
 from supervisor.evidence.requests import RequestFold
 from supervisor.evidence.schedules import ScheduleFold
 from supervisor.evidence.services import ServiceFold
+from supervisor.evidence.sharing import place_gaps
 from supervisor.evidence.timeline import TimelineFold
 from supervisor.evidence.tree import Tree
 
@@ -111,7 +113,12 @@ def _collect(
     met = folds.looks.finish(cast, links, lives.last_exit_ns)
     places = Places(policy, workspace, shared=folds.looks.shared())
     files, file_gaps = _collect_files(
-        folds.files, cast, places, (line, processes, folds.reached(processes)), observe, changed
+        folds.files,
+        cast,
+        places,
+        (line, processes, folds.reached(processes)),
+        met.without_foreign(observe),
+        lambda: met.unexplained(changed()),
     )
     gaps = find_gaps(
         line=line,
@@ -132,7 +139,7 @@ def _collect(
         unread=unread,
         contacts=contacts,
         coverage=cover(
-            (*gaps, *file_gaps, *met.gaps, *foreign_gaps(met, places), *folds.credentials.gaps()),
+            (*gaps, *file_gaps, *place_gaps(met, files, places, policy), *folds.credentials.gaps()),
             line,
             served=noted.gateway.started is not None,
             credentials=folds.credentials.witnessed,
@@ -264,16 +271,30 @@ def _collect_files(
     histories: list[FileHistory] = []
     found: list[Found] = []
     doubted: list[tuple[bytes, tuple[int, ...]]] = []
+    unknown_before: list[FileHistory] = []
     for path, draft in _write_histories(fold, tree, places, historian, observe):
         histories.append(draft.history)
         explained.add(path, draft)
         gap = check_history(draft)
         found += [(path, gap)] if gap else []
+        if _lacks_before(draft.history):
+            unknown_before.append(draft.history)
         if draft.unconfirmed and places.restricts(draft.history):
             doubted.append((draft.history.path, draft.history.events))
     found += check_changed(changed(), explained, tree, places, observe)
-    gaps = (*without_symlinks(found, explained, places, observe), *doubt_gap(doubted), *overflow_gap(tree))
+    gaps = (
+        *without_symlinks(found, explained, places, observe),
+        *doubt_gap(doubted),
+        *before_gap(unknown_before),
+        *overflow_gap(tree),
+    )
     return tuple(histories), gaps
+
+
+def _lacks_before(history: FileHistory) -> bool:
+    """Tell whether a file of the workspace was changed, and nobody knows what it was."""
+    before = history.before
+    return bool(history.changes) and history.in_workspace and before is not None and before.problem is not None
 
 
 def _write_histories(

@@ -135,6 +135,7 @@ class FileHistory(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         attempts_total: the same for the attempts.
         written_after: spans (from, to) after the endpoint in which it was, or may have been, changed; CLOCK_BOOTTIME.
         reachable: False when it was only written through a descriptor that the trial was given, never opened.
+        kept: events that hold the beginning of what was written, where the policy asks for that.
         shared: in a place that other runs can meet; it was written at once.
         renamed_from, renamed_to: the name that the thing here last came from, and the one it last went to.
     """
@@ -159,6 +160,7 @@ class FileHistory(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     shared: bool = False
     renamed_from: bytes | None = None
     renamed_to: bytes | None = None
+    kept: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

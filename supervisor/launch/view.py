@@ -3,8 +3,8 @@
 """What a trial sees of the host's files: the plan as data, made before anything is mounted, and its execution.
 
 Laws:
-    * Everything the host shows is shown, through an overlay whose writes are thrown away; that of the workspace
-      writes into the stage. What an overlay cannot hold is shown read-only, and a note says so.
+    * Everything the host shows is shown, through an overlay whose writes are thrown away; that of the workspace, and
+      of mounts in it, writes into the stage. What an overlay cannot hold is shown read-only, and a note says so.
     * Kernel filesystems (proc, sysfs, cgroup, bpf, …) are never shown: the box brings its own.
     * The directory of our runs is masked under every path by which a mount shows it.
     * Shared places are shown in place, under every path by which a mount shows them.
@@ -204,6 +204,20 @@ def plan_view(spec: ViewSpec, mounts: Sequence[HostMount] | None = None) -> View
         raise LaunchError(message, step="plan view", place=os.fsdecode(err.args[0])) from err
 
 
+def nested_in_place(workspace: bytes, state: bytes, mounts: Sequence[HostMount] | None = None) -> tuple[bytes, ...]:
+    """Give the directories below a workspace where another file system begins that is written in place with it.
+
+    Args:
+        workspace: free of symlinks.
+        state: the directory of all runs.
+        mounts: of the host; looked at when not given.
+    """
+    unused = ViewSpec(workspace=workspace, staged=False, stage=b"", outside=b"", box=b"", state=state)
+    shown = _Planner(unused, read_mounts() if mounts is None else mounts).shown
+    below = [mount.path for mount in shown if is_below(mount.path, workspace)]
+    return tuple(dict.fromkeys(path for path in below if os.path.isdir(path)))
+
+
 class _Planner:
     """The host's mounts beside what was asked; each method gives the steps of one concern."""
 
@@ -337,6 +351,11 @@ class _Planner:
         if in_place or MountFlag.RDONLY in flags or not os.path.isdir(mount.path):
             shown = flags if in_place else flags | MountFlag.RDONLY
             return Bind(root=root, path=path, source=mount.path, flags=shown)
+        if self.spec.staged and is_below(mount.path, self.workspace):
+            layer = join(self.spec.stage, b"nested/%d" % number)
+            return MountOverlay(
+                root=root, path=path, lower=mount.path, layer=layer, discarded=False, required=False, flags=flags
+            )
         return self._discarded(mount.path, number, flags)
 
     def _discarded(self, path: bytes, number: int, flags: MountFlag) -> MountOverlay:

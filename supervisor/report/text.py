@@ -224,7 +224,15 @@ def _file(file: FileSeen) -> Line:
         ", changed and put back" if file.restored and not came_and_went else "",
         "" if file.allowed else Span(", not allowed", Tone.BAD),
         cited(file.events),
+        _kept(file),
     )
+
+
+def _kept(file: FileSeen) -> Span | str:
+    """Say which events hold what a file was in between, when it is not there any more."""
+    if not file.kept or not file.restored:
+        return ""
+    return Span(f", what was in between is kept: {cited(file.kept).text.strip()}", Tone.FAINT)
 
 
 def _network(completion: Completion) -> Iterator[Line]:

@@ -265,6 +265,7 @@ def _file(history: FileHistory, ids: _Ids, shared: _Shared) -> FileSeen:
         events=history.events,
         renamed_from=_name(history.renamed_from),
         renamed_to=_name(history.renamed_to),
+        kept=history.kept or UNSET,
     )
 
 

@@ -138,6 +138,7 @@ class FileSeen(Struct, frozen=True, kw_only=True, gc=False):
     events: tuple[int, ...]
     renamed_from: str | None = None
     renamed_to: str | None = None
+    kept: tuple[int, ...] | UnsetType = UNSET
 
 
 class FlowSeen(Struct, frozen=True, kw_only=True):

@@ -55,6 +55,7 @@ SYSTEM_ACCESS = {
     "supervisor.credentials": "looks for the homes of the machine, and names paths in bytes",
     "supervisor.searching": "names paths in bytes",
     "supervisor.preparing": "fixes who runs, where and under which id: users, groups, environment, randomness",
+    "supervisor.watching": "names the directory of all runs in bytes",
     "supervisor.declared": "looks up the places that a policy names on this host",
     "supervisor.concluding": "names paths in bytes and asks for the architecture",
     "supervisor.following": "polls the descriptors that a trial's end is seen by",
