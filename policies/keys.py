@@ -46,7 +46,6 @@ class Shape(StrEnum):
     ALLOW = "hosts"
     DENY = "denied hosts"
     MAPPINGS = "table"
-    FLAG = "flag"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
