@@ -264,7 +264,8 @@ class _Planner:
     def _is_shown(self, mount: HostMount) -> bool:
         if mount.fstype in _KERNEL_FILESYSTEMS or mount.path in {b"/", self.workspace}:
             return False
-        if is_below(mount.path, self.workspace) and self.workspace != b"/":
+        within = is_below(mount.path, self.workspace) and self.workspace != b"/"
+        if within or any(is_below(mount.path, place) for place in self.spec.shared):
             return not is_below(mount.path, self.state)
         return not any(is_below(mount.path, hidden) for hidden in (*_NEVER, *_PRIVATE, self.state))
 
@@ -318,9 +319,9 @@ class _Planner:
             return
         shared = {path for place in self.spec.shared for path in self._appearances(place)}
         for layer in layers:
-            if not isinstance(layer, MountOverlay | Bind) or layer.path in shared:
+            if not isinstance(layer, MountOverlay | Bind):
                 continue
-            if not any(is_below(layer.path, path) for path in self.open):
+            if not any(is_below(layer.path, path) for path in (*self.open, *shared)):
                 yield MakeReadOnly(root=layer.root, path=layer.path, flags=layer.flags)
 
     def _size(self, path: bytes) -> int | None:
