@@ -51,7 +51,7 @@ def render_whole(policy: Policy) -> str:
 
 def _render(policy: Policy, *, unset: bool) -> str:
     mapping = policy_to_mapping(policy)
-    head = [f"{key} = {_toml(mapping[key])}" for key in ("schema", "name")]
+    head = [f"{key} = {toml_value(mapping[key])}" for key in ("schema", "name")]
     tables = [line for section in SECTIONS for line in _toml_table(section, mapping[section.name], unset=unset)]
     services = [line for table in mapping.get("services", ()) for line in _toml_service(table)]
     return "\n".join([*head, *tables, *services]) + "\n"
@@ -93,22 +93,23 @@ def _toml_table(section: Section, table: Mapping[str, Any], *, unset: bool) -> l
     lines = ["", f"[{section.name}]"]
     for key in section.keys:
         if key.name in table:
-            lines.append(f"{key.name} = {_toml(table[key.name])}")
+            lines.append(f"{key.name} = {toml_value(table[key.name])}")
         elif unset:
             lines.append(f"# {key.name} is not set. {key.about}")
     return lines
 
 
 def _toml_service(table: Mapping[str, Any]) -> list[str]:
-    return ["", "[[services]]", *(f"{name} = {_toml(value)}" for name, value in table.items())]
+    return ["", "[[services]]", *(f"{name} = {toml_value(value)}" for name, value in table.items())]
 
 
-def _toml(value: object) -> str:
+def toml_value(value: object) -> str:
+    """Write a plain value as TOML has it, on one line."""
     if isinstance(value, list):
-        return f"[{', '.join(_toml(item) for item in value)}]"
+        return f"[{', '.join(toml_value(item) for item in value)}]"
     if isinstance(value, dict):
         return (
-            f"{{ {', '.join(f'{_toml_key(name)} = {_toml(item)}' for name, item in value.items())} }}"
+            f"{{ {', '.join(f'{_toml_key(name)} = {toml_value(item)}' for name, item in value.items())} }}"
             if value
             else "{}"
         )
@@ -118,4 +119,4 @@ def _toml(value: object) -> str:
 
 def _toml_key(name: str) -> str:
     """Write a key bare where TOML lets it be."""
-    return name if name.isascii() and name.replace("_", "").replace("-", "").isalnum() else _toml(name)
+    return name if name.isascii() and name.replace("_", "").replace("-", "").isalnum() else toml_value(name)

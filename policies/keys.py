@@ -245,6 +245,18 @@ NETWORK = Section(
             shape=Shape.MAPPINGS,
             about="Where the gateway dials for a HOST:PORT, ADDR:PORT; the only way to an address within the host.",
         ),
+        Key(
+            name="inspect",
+            field="inspect",
+            shape=Shape.FLAG,
+            about="Whether TLS is ended by the gateway, so that requests are judged and recorded one by one.",
+        ),
+        Key(
+            name="trust",
+            field="trust",
+            shape=Shape.TEXTS,
+            about="Files of certificates that vouch for inspected servers, beside the host's own list.",
+        ),
     ),
 )
 

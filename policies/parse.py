@@ -153,11 +153,15 @@ def check_policy(policy: Policy) -> None:
     """Refuse what each key allows but the whole does not.
 
     Raises:
-        PolicyError: staged writes are asked for in direct mode, or the limit is no time at all.
+        PolicyError: staged writes are asked for in direct mode, the limit is no time at all, or servers are to be
+            trusted whose TLS is not read.
     """
     if policy.stop.wall_s is not None and policy.stop.wall_s <= 0:
         message = "expected a duration above zero, got 0"
         raise PolicyError(message, place="stop.wall")
+    if policy.network.trust and not policy.network.inspect:
+        message = "expected inspect = true, got files that vouch for servers whose TLS is not read"
+        raise PolicyError(message, place="network.trust")
     if policy.claim.service is not None and policy.claim.service not in {one.name for one in policy.services}:
         message = f"expected the name of one of the services, got {policy.claim.service!r}"
         raise PolicyError(message, place="claim.outcome", hint="[[services]] declares them")

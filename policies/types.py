@@ -170,12 +170,16 @@ class NetworkPolicy:
         allow: rules in the spelling of `policies.network.canonical_rules`: ``api.example.com:443``.
         deny: the same; they win over what is allowed.
         map: where the gateway dials for a host and port, ``HOST:PORT=ADDR:PORT`` each.
+        inspect: TLS is ended by the gateway, so that requests are evidence.
+        trust: files of certificates that vouch for inspected servers, beside the host's own list.
     """
 
     default: NetworkDefault = NetworkDefault.DENY
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     map: tuple[str, ...] = ()
+    inspect: bool = False
+    trust: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

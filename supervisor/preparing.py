@@ -43,6 +43,7 @@ from supervisor.streams import is_open
 from supervisor.version import VERSION
 
 if TYPE_CHECKING:
+    from supervisor.inspected import Inspection
     from supervisor.launch.inplace import InPlace
 
 _TOKEN_BYTES = 4
@@ -78,6 +79,7 @@ class Prepared:
     key: SigningKey
     credentials: Credentials
     declared: Declared
+    inspection: Inspection | None = None
 
 
 def prepare(request: RunRequest) -> Prepared:
@@ -111,6 +113,8 @@ def prepare(request: RunRequest) -> Prepared:
         secret=credentials.globs(),
     )
     limits = plan_limits(request.policy.limits, find_root())
+    inspection = _inspection(request, run_id)
+    environ |= inspection.variables if inspection else {}
     run = home.create(run_id, owner=Owner.current())
     started = Started(
         run=run.id,
@@ -137,7 +141,9 @@ def prepare(request: RunRequest) -> Prepared:
         environ=tuple((os.fsencode(name), os.fsencode(value)) for name, value in environ.items()),
         cwd=os.fsencode(_cwd(request, workspace)),
         view=replace(
-            _view(request, home, run, named, user, credentials, key_file, declared), memory_bytes=_memory(limits)
+            _view(request, home, run, named, user, credentials, key_file, declared),
+            memory_bytes=_memory(limits),
+            shown=inspection.files if inspection else (),
         ),
         log_canary=canary.log,
         marker_canary=canary.marker,
@@ -166,6 +172,7 @@ def prepare(request: RunRequest) -> Prepared:
         room_wait_s=room_wait_s,
         claim_digest=claim_digest(described["claim"]),
         key=key,
+        inspection=inspection,
         credentials=credentials,
         declared=declared,
     )
@@ -189,6 +196,14 @@ def prepare_writes(prepared: Prepared) -> Stage | InPlace:
     writes = InPlace(prepared.run, prepared.workspace)
     writes.prepare(limit_bytes=files.before_limit, nested=nested_in_place(workspace, home), hidden=home)
     return writes
+
+
+def _inspection(request: RunRequest, run_id: str) -> Inspection | None:
+    if not request.policy.network.inspect:
+        return None
+    from supervisor.inspected import prepare_inspection  # noqa: PLC0415 - with ssl and cryptography's x509, 60 ms
+
+    return prepare_inspection(request.policy.network, run=run_id, cwd=request.cwd, now=clock.now_utc())
 
 
 def _signing_key(request: RunRequest, home: Home) -> tuple[SigningKey, Path | None]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import UNSET, structs
 
-from policies.redaction import Redactor
+from policies.redaction import NOTHING_HIDDEN, Redactor
 from probes.gateway.process import Gateway
 from probes.gateway.wire import Told
 from probes.kernel import early, pins
@@ -33,6 +33,7 @@ from supervisor import clock
 from supervisor.canary import judge_canary
 from supervisor.errors import LaunchError, SuperviseError
 from supervisor.events import (
+    ConnectionBlocked,
     Event,
     EventsLost,
     GatewayDied,
@@ -76,6 +77,8 @@ _EMPTY_S = 5.0
 _NOTES_AT_ONCE = 64
 _KEPT_BYTES = 2 << 20
 _HEARD = 1024
+CANARY_RULE = "canary"
+"""What the gateway says of a connection to where the box tests itself."""
 
 
 class Tape:
@@ -84,7 +87,7 @@ class Tape:
     The opening canary is all that has happened so far; the acts of the closing one are the last that anybody does.
     """
 
-    def __init__(self, log: LogWriter, redactor: Redactor) -> None:
+    def __init__(self, log: LogWriter, redactor: Redactor = NOTHING_HIDDEN) -> None:
         """Begin with nothing; the redactor takes out what must not be written."""
         self._log = log
         self._redactor = redactor
@@ -107,8 +110,9 @@ class Tape:
         yield from tuple(self._heard)
 
     def hear(self, event: Event) -> None:
-        """Keep one of the latest events of the gateway."""
-        self._heard.append(event)
+        """Keep what the gateway tells of the canaries: the ends of thousands of connections would push it out."""
+        if isinstance(event, ConnectionBlocked) and event.rule == CANARY_RULE:
+            self._heard.append(event)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -201,7 +205,11 @@ class Trial:
         self.consumer.flush()
         canary = self.prepared.canary
         tested = judge_canary(
-            self.tape.latest(), actor, canary, marker_on_host=os.path.lexists(os.fsdecode(canary.marker))
+            self.tape.latest(),
+            actor,
+            canary,
+            marker_on_host=os.path.lexists(os.fsdecode(canary.marker)),
+            served=self.gateway.died is None,
         )
         self.record(TrialTested, process=actor, canary=which, findings=tested.findings, witnessed=tested.witnessed)
         return tested.findings
@@ -275,7 +283,11 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         early.wait_for_loading()
         guardian = Guardian.start(cgroup, prepared.run, on_death=lambda: pins.collect_garbage(root))
         stack.callback(guardian.release)
-        gateway = Gateway.start(prepared.request.policy.network, lookout=prepared.credentials.lookout())
+        gateway = Gateway.start(
+            prepared.request.policy.network,
+            lookout=prepared.credentials.lookout(),
+            inspecting=prepared.inspection.gateway if prepared.inspection else None,
+        )
         stack.callback(gateway.close)
         limited = LimitedCgroup.create(cgroup, prepared.limits)
         witness = KernelWitness.watch(root, cgroup.path, network=Network.PASS)

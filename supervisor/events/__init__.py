@@ -37,6 +37,7 @@ from supervisor.events.gateway import (
     GatewayStopped,
     NameAsked,
 )
+from supervisor.events.inspected import InspectionFailed, RequestAnswered, RequestSent, StreamDigested
 from supervisor.events.places import PlaceChanged, PlaceDeclared, PlaceUnwatched
 from supervisor.events.processes import (
     MembershipLeft,
@@ -117,6 +118,7 @@ __all__ = [
     "GatewayDied",
     "GatewayStarted",
     "GatewayStopped",
+    "InspectionFailed",
     "Kind",
     "LimitReached",
     "LogWaited",
@@ -133,12 +135,15 @@ __all__ = [
     "ProcessKey",
     "ProcessReached",
     "ProcessStarted",
+    "RequestAnswered",
+    "RequestSent",
     "ScheduleFound",
     "ServiceAnswered",
     "SignalSent",
     "SocketBound",
     "SocketCreated",
     "StageCommitted",
+    "StreamDigested",
     "SyscallRefused",
     "TrialCounted",
     "TrialEmptied",

@@ -44,6 +44,7 @@ from supervisor.evidence.reconcile import (
     overflow_gap,
     without_symlinks,
 )
+from supervisor.evidence.requests import RequestFold
 from supervisor.evidence.schedules import ScheduleFold
 from supervisor.evidence.services import ServiceFold
 from supervisor.evidence.sharing import place_gaps
@@ -106,6 +107,7 @@ def _collect(
     seen = {key for key in folds.files.processes if key is not None}
     processes = folds.processes.finish(cast, line.endpoint_ns, seen, _listed(line))
     flows = folds.flows.finish(cast, line.endpoint_ns)
+    requests, unread = folds.requests.finish()
     contacts, noted = folds.contacts.contacts(cast), folds.noted(cast)
     lives = _Lives(processes, line)
     met = folds.looks.finish(cast, links, lives.last_exit_ns)
@@ -133,9 +135,11 @@ def _collect(
         processes=processes,
         files=files,
         flows=flows,
+        requests=requests,
+        unread=unread,
         contacts=contacts,
         coverage=cover(
-            (*gaps, *file_gaps, *place_gaps(met, files, places, policy)),
+            (*gaps, *file_gaps, *place_gaps(met, files, places, policy), *folds.credentials.gaps()),
             line,
             served=noted.gateway.started is not None,
             credentials=folds.credentials.witnessed,
@@ -190,6 +194,7 @@ class _Folds:
         self.looks = LookFold(policy)
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
         self.flows, self.contacts, self.limits, self.reads = FlowFold(), ContactFold(), LimitFold(), ReadFold()
+        self.requests = RequestFold()
         self.credentials = CredentialFold()
         self.schedules, self.services = ScheduleFold(), ServiceFold()
         self._lost: list[Event] = []
@@ -205,7 +210,7 @@ class _Folds:
             ProcessReached: self._reached.append,
             TrialCounted: self._counted.append,
         }
-        more = (self.looks, self.reads, self.schedules, self.services, self.credentials)
+        more = (self.looks, self.reads, self.requests, self.schedules, self.services, self.credentials)
         for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *more):
             for kind, handle in fold.handlers().items():
                 handlers[kind] = _both(handlers[kind], handle) if kind in handlers else handle

@@ -12,6 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from supervisor.events import Kind, ProcessKey
+from supervisor.evidence.requests import Request, Unread
 
 
 class Route(StrEnum):
@@ -500,6 +501,7 @@ class Facts:
         reads: what was read elsewhere, told once a file.
         executed: whether CMD's process ever became CMD; None when that event may be among those lost.
         exec_error: errno of why it did not.
+        requests, unread: what was read inside TLS, and what could not be.
     """
 
     main: ProcessKey
@@ -522,6 +524,8 @@ class Facts:
     denied: tuple[DeniedLook, ...] = ()
     foreign: tuple[ForeignChange, ...] = ()
     credentials: tuple[CredentialUse, ...] = ()
+    requests: tuple[Request, ...] = ()
+    unread: tuple[Unread, ...] = ()
     schedules: tuple[Schedule, ...] = ()
     services: tuple[ServiceSeen, ...] = ()
 

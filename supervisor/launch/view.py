@@ -100,6 +100,7 @@ class ViewSpec:
         uid, gid: the run user, who gets a /run/user directory.
         sockets: of services that the trial may reach, absolute; each is shown at its own path.
         memory_bytes: what the trial may use of memory, or None: what it may put into /tmp and the like.
+        shown: files of ours, path and content, whatever the host has there.
         planted: what is put over the home instead of what is there.
     """
 
@@ -118,6 +119,7 @@ class ViewSpec:
     uid: int = 0
     gid: int = 0
     memory_bytes: int | None = None
+    shown: tuple[tuple[bytes, bytes], ...] = ()
     planted: tuple[Planted, ...] = ()
     sockets: tuple[bytes, ...] = ()
 
@@ -283,6 +285,8 @@ class _Planner:
         hosts = b"127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 %b\n" % name
         yield MakeFile(target=join(box, b"hosts"), content=hosts)
         yield MakeFile(target=join(box, b"hostname"), content=name + b"\n")
+        for number, (_, content) in enumerate(self.spec.shown):
+            yield MakeFile(target=join(box, b"shown-%d" % number), content=content)
 
     def _layers(self) -> Iterable[MountOverlay | Bind | MountPrivate]:
         yield from self._workspace_layer()
@@ -300,7 +304,7 @@ class _Planner:
 
     def _writable(self, layers: Sequence[Step]) -> Iterable[Step]:
         """Give each place that stays writable a mount of its own, unless it is one; what is not there is in one."""
-        mounted = {layer.path for layer in layers if isinstance(layer, MountOverlay | Bind)}
+        mounted = {self._outside(layer) for layer in layers if isinstance(layer, MountOverlay | Bind)}
         for place in self.spec.writable or ():
             path = os.path.realpath(place)
             while not os.path.isdir(path):
@@ -309,9 +313,9 @@ class _Planner:
             if own and not is_below(path, self.workspace):
                 continue
             root, inside = self._inside(path)
-            if inside not in mounted:
+            if path not in mounted:
                 yield KeepWritable(root=root, path=inside)
-            self.open.append(inside)
+            self.open.append(path)
 
     def _read_only(self, layers: Sequence[Step]) -> Iterable[Step]:
         """Close what was not kept open, and nothing of what is the trial's own or shared."""
@@ -321,7 +325,7 @@ class _Planner:
         for layer in layers:
             if not isinstance(layer, MountOverlay | Bind):
                 continue
-            if not any(is_below(layer.path, path) for path in (*self.open, *shared)):
+            if not any(is_below(self._outside(layer), path) for path in (*self.open, *shared)):
                 yield MakeReadOnly(root=layer.root, path=layer.path, flags=layer.flags)
 
     def _size(self, path: bytes) -> int | None:
@@ -363,6 +367,10 @@ class _Planner:
     def _inside(self, path: bytes) -> tuple[bytes, bytes]:
         """Give the tree and the path in it: /dev/shm is built beside the root, because bubblewrap makes /dev."""
         return (self.shm, path[len(_SHM) :]) if is_below(path, _SHM) else (self.root, path)
+
+    def _outside(self, layer: MountOverlay | Bind) -> bytes:
+        """Give the path of the box at which a layer is mounted."""
+        return join(_SHM, layer.path) if layer.root == self.shm else layer.path
 
     def _run_directories(self) -> Iterable[Step]:
         run = join(self.root, b"/run")
@@ -433,12 +441,13 @@ class _Planner:
     def _files(self) -> Iterable[Step]:
         for name in (b"resolv.conf", b"hosts", b"hostname"):
             if name != b"hostname" or Path("/etc/hostname").exists():
-                yield ReplaceFile(
-                    root=self.root,
-                    path=join(b"/etc", name),
-                    source=join(self.spec.box, name),
-                    flags=NO_FLAGS if self.spec.writable is None else MountFlag.RDONLY,
-                )
+                yield self._own(join(b"/etc", name), join(self.spec.box, name))
+        for number, (path, _) in enumerate(self.spec.shown):
+            yield self._own(path, join(self.spec.box, b"shown-%d" % number))
+
+    def _own(self, path: bytes, source: bytes) -> ReplaceFile:
+        flags = NO_FLAGS if self.spec.writable is None else MountFlag.RDONLY
+        return ReplaceFile(root=self.root, path=path, source=source, flags=flags)
 
 
 def _unusable(workspace: bytes, reason: str, hint: str | None = None) -> LaunchError:

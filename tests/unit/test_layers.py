@@ -50,6 +50,8 @@ SYSTEM_MODULES = frozenset({"os", "socket", "subprocess", "ctypes", "time", "ran
 
 SYSTEM_ACCESS = {
     "supervisor.clock": "the trusted clocks",
+    "supervisor.inspected": "names paths in bytes",
+    "supervisor.learning": "asks for the architecture",
     "supervisor.credentials": "looks for the homes of the machine, and names paths in bytes",
     "supervisor.searching": "names paths in bytes",
     "supervisor.preparing": "fixes who runs, where and under which id: users, groups, environment, randomness",
@@ -81,6 +83,7 @@ SYSTEM_ACCESS = {
     "probes.gateway.netlink": "speaks to the kernel's routing",
     "probes.gateway.porter": "accepts connections and holds them",
     "probes.gateway.process": "forks the gateway, holds its socket, gives up its privileges",
+    "probes.gateway.side": "owns one socket of a connection",
     "probes.gateway.relay": "passes bytes between sockets",
     "probes.gateway.service": "accepts, answers, and asks the host for names",
     "probes.shared": "watches places of the host",
