@@ -51,6 +51,7 @@ class Followed:
         self._fold, self._rows, self._ask = fold, fold.rows, beginning
         self._links: dict[bytes, bytes | None] = dict(_DEVICES)
         self._origins: dict[bytes, bytes | None] = {}
+        self._homes: dict[bytes, bytes | None] = {}
         self._above: set[bytes] = set()
         self._asked: dict[bytes, bytes | None] = {}
         self._ways: dict[bytes, Way] = {}
@@ -113,7 +114,7 @@ class Followed:
             if way is None:
                 way = self._ways[above] = self._follow(above, follows=True)
             real, links = way[0] + b"/" + name, way[1]
-            if follows:
+            if follows and self._text(real):
                 target, more = self._follow(real, follows=True)
                 # What could not be opened may be anything; that it was tried by this name is known.
                 if not (self._rows.error[row] and target.startswith(_OPEN_FILES)):
@@ -154,11 +155,22 @@ class Followed:
 
     def _origin(self, path: bytes) -> bytes | None:
         """Give the name that a thing had at the beginning; None for one that lies in a new directory."""
-        for above in _upwards(path):
-            if above in self._origins:
-                origin = self._origins[above]
-                return None if origin is None else origin + path[len(above) :]
-        return path
+        if path in self._origins:
+            return self._origins[path]
+        above, _, name = path.rpartition(b"/")
+        home = self._homes[above] if above in self._homes else self._find_home(above)
+        return None if home is None else home + b"/" + name
+
+    def _find_home(self, directory: bytes) -> bytes | None:
+        """Give where a directory was at the beginning; a path may have thousands of components."""
+        missing = []
+        while directory and directory not in self._homes and directory not in self._origins:
+            missing.append(directory)
+            directory = directory.rpartition(b"/")[0]
+        home = self._homes.get(directory, self._origins.get(directory, None if directory else b""))
+        for below in reversed(missing):
+            home = self._homes[below] = None if home is None else home + below[below.rindex(b"/") :]
+        return home
 
     def _apply(self, batch: list[int]) -> None:
         for row in batch:
@@ -194,6 +206,7 @@ class Followed:
     def _place(self, path: bytes, origin: bytes | None) -> None:
         """Say where a directory comes from: what lies in it is what lay there."""
         self._origins[path] = origin
+        self._homes.clear()
         self._changed(path)
 
     def _changed(self, path: bytes) -> None:
@@ -213,6 +226,8 @@ class Followed:
         if directory:
             self._place(old, None)
             self._place(new, origin)
+        if moved:
+            self._homes.clear()
         for entries, found in moved:
             for name, value in found.items():
                 entries[new + name[len(old) :]] = value
@@ -223,7 +238,9 @@ class Followed:
     def _empty(self, path: bytes) -> None:
         """Forget what is known of a name that something else takes."""
         self._take(path)
-        self._origins.pop(path, None)
+        if path in self._origins:
+            del self._origins[path]
+            self._homes.clear()
         self._links.pop(path, None)
         self._changed(path)
 
@@ -231,6 +248,7 @@ class Followed:
         """Take out all that is known of what lies below a directory."""
         if path not in self._above:
             return []
+        self._homes.clear()
         return [
             (entries, {name: entries.pop(name) for name in [*entries] if name.startswith(path + b"/")})
             for entries in (self._links, self._origins)

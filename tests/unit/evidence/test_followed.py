@@ -273,3 +273,11 @@ def test_names_lead_where_a_file_system_leads_them(seed: int) -> None:
         Followed(fold, beginning.get)
         real = [fold.paths[path] for path in fold.rows.path[len(fold.rows) - len(asked) :]]
         assert real == [b"/" + bytes(target.relative_to(play.top)).removesuffix(b".") for target in targets]
+
+
+def test_a_path_of_thousands_of_components_needs_no_deep_stack() -> None:
+    """One letter each: as deep as a path can be told."""
+    trial = ordinary()
+    deep = "a/" * 2000 + "f"
+    trial.file(ev.FileChanged, deep, **ATTRIBUTE)
+    assert changed(trial) == {deep: [True]}
