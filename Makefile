@@ -59,6 +59,7 @@ types: setup ## mypy, strict
 bench: setup ## measure overhead and start-up here, against bare, bwrap and strace
 	$(BIN)/python scripts/bench_start.py
 	$(BIN)/python scripts/bench_overhead.py
+	$(BIN)/python scripts/bench_files.py
 	$(BIN)/python scripts/bench_log.py
 
 docs: setup ## write help texts, event kinds and policy keys into the manual again

@@ -58,6 +58,7 @@ class Stage:
         self._observer = Observer()
         self._stack = ExitStack()
         self._views: dict[bytes, Merged] = {}
+        self._known: dict[bytes, Path] | None = None
 
     def __enter__(self) -> Self:
         """Give the stage itself."""
@@ -73,6 +74,7 @@ class Stage:
         Digests are forgotten too: a store through a mapping that is written already changes no time stamp.
         """
         self._views.clear()
+        self._known = None
         self._observer = Observer()
         self._stack.close()
 
@@ -257,7 +259,9 @@ class Stage:
 
     def _map(self) -> dict[bytes, Path]:
         """Give the directories with the writes to each mount point but the workspace's."""
-        return _read_map(self.run.outside) | _read_map(self.run.nested)
+        if self._known is None:
+            self._known = _read_map(self.run.outside) | _read_map(self.run.nested)
+        return self._known
 
     def _view(self, top: bytes) -> Merged | None:
         """Open the overlay over a mount point, once for an observation; None when there is none."""
