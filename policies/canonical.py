@@ -15,6 +15,7 @@ from typing import Any
 from policies.amounts import plain_amount, plain_bytes
 from policies.durations import format_duration, format_period
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
+from policies.services import services_to_list
 from policies.types import Memory, Period, Policy, SharedPlace
 
 _AMOUNTS = frozenset({Shape.COUNT, Shape.CPUS, Shape.SIZE})
@@ -23,7 +24,9 @@ _AMOUNTS = frozenset({Shape.COUNT, Shape.CPUS, Shape.SIZE})
 def policy_to_mapping(policy: Policy) -> dict[str, Any]:
     """Give the tables of the policy's file, every key that has a value among them."""
     tables = {section.name: _table(section, getattr(policy, section.name)) for section in SECTIONS}
-    return {"schema": SCHEMA_VERSION, "name": policy.name, **tables}
+    # Left out where there are none: a policy from before there were services keeps its digest.
+    services = {"services": services_to_list(policy.services)} if policy.services else {}
+    return {"schema": SCHEMA_VERSION, "name": policy.name, **tables, **services}
 
 
 def canonical_bytes(policy: Policy) -> bytes:
@@ -48,9 +51,10 @@ def render_whole(policy: Policy) -> str:
 
 def _render(policy: Policy, *, unset: bool) -> str:
     mapping = policy_to_mapping(policy)
-    head = [f"{key} = {_toml(mapping[key])}" for key in ("schema", "name")]
+    head = [f"{key} = {toml_value(mapping[key])}" for key in ("schema", "name")]
     tables = [line for section in SECTIONS for line in _toml_table(section, mapping[section.name], unset=unset)]
-    return "\n".join([*head, *tables]) + "\n"
+    services = [line for table in mapping.get("services", ()) for line in _toml_service(table)]
+    return "\n".join([*head, *tables, *services]) + "\n"
 
 
 def _table(section: Section, value: object) -> dict[str, Any]:
@@ -60,10 +64,15 @@ def _table(section: Section, value: object) -> dict[str, Any]:
 
 def _plain(key: Key, value: object) -> Any:  # noqa: ANN401, PLR0911  (whatever JSON can hold; one row a shape)
     match value:
+        case tuple() if key.shape is Shape.MAPPINGS:
+            return dict(text.split("=", 1) for text in sorted(value))
         case Memory() | float() | int() | None if key.shape in _AMOUNTS:
             return plain_amount(value)
+<<<<<<< HEAD
         case int() | None if key.shape is Shape.BYTES:
             return plain_bytes(value)
+=======
+>>>>>>> main
         case bool():
             return value
         case Period():
@@ -87,16 +96,30 @@ def _toml_table(section: Section, table: Mapping[str, Any], *, unset: bool) -> l
     lines = ["", f"[{section.name}]"]
     for key in section.keys:
         if key.name in table:
-            lines.append(f"{key.name} = {_toml(table[key.name])}")
+            lines.append(f"{key.name} = {toml_value(table[key.name])}")
         elif unset:
             lines.append(f"# {key.name} is not set. {key.about}")
     return lines
 
 
-def _toml(value: object) -> str:
+def _toml_service(table: Mapping[str, Any]) -> list[str]:
+    return ["", "[[services]]", *(f"{name} = {toml_value(value)}" for name, value in table.items())]
+
+
+def toml_value(value: object) -> str:
+    """Write a plain value as TOML has it, on one line."""
     if isinstance(value, list):
-        return f"[{', '.join(_toml(item) for item in value)}]"
+        return f"[{', '.join(toml_value(item) for item in value)}]"
     if isinstance(value, dict):
-        return f"{{ {', '.join(f'{name} = {_toml(item)}' for name, item in value.items())} }}"
+        return (
+            f"{{ {', '.join(f'{_toml_key(name)} = {toml_value(item)}' for name, item in value.items())} }}"
+            if value
+            else "{}"
+        )
     # JSON strings are TOML basic strings, but for DEL, which TOML wants escaped too.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _toml_key(name: str) -> str:
+    """Write a key bare where TOML lets it be."""
+    return name if name.isascii() and name.replace("_", "").replace("-", "").isalnum() else toml_value(name)

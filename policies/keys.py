@@ -41,8 +41,15 @@ class Shape(StrEnum):
     COUNT = "count"
     CPUS = "number"
     SIZE = "size"
+<<<<<<< HEAD
     BYTES = "bytes"
     FLAG = "flag"
+=======
+    FLAG = "flag"
+    ALLOW = "hosts"
+    DENY = "denied hosts"
+    MAPPINGS = "table"
+>>>>>>> main
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +229,37 @@ NETWORK = Section(
             field="default",
             shape=Shape.CHOICE,
             about="What happens to traffic to addresses outside the trial.",
-            choices=(NetworkDefault.DENY,),
+            choices=tuple(NetworkDefault),
+        ),
+        Key(
+            name="allow",
+            field="allow",
+            shape=Shape.ALLOW,
+            about="HOST[:PORT] each that may be reached: a name, *.example.com, an address, a network or a bundle.",
+        ),
+        Key(
+            name="deny",
+            field="deny",
+            shape=Shape.DENY,
+            about="The same for what may not be reached, at any port without one; it wins over what is allowed.",
+        ),
+        Key(
+            name="map",
+            field="map",
+            shape=Shape.MAPPINGS,
+            about="Where the gateway dials for a HOST:PORT, ADDR:PORT; the only way to an address within the host.",
+        ),
+        Key(
+            name="inspect",
+            field="inspect",
+            shape=Shape.FLAG,
+            about="Whether TLS is ended by the gateway, so that requests are judged and recorded one by one.",
+        ),
+        Key(
+            name="trust",
+            field="trust",
+            shape=Shape.TEXTS,
+            about="Files of certificates that vouch for inspected servers, beside the host's own list.",
         ),
     ),
 )
@@ -241,11 +278,25 @@ CREDENTIALS = Section(
             expects="the name of a variable, without =",
         ),
         Key(
+            name="pass",
+            field="passed",
+            shape=Shape.TEXTS,
+            about="Names of the environment that are passed as credentials; one that is not set is an error.",
+            pattern=r"[^=\x00]+",
+            expects="the name of a variable, without =",
+        ),
+        Key(
             name="mask",
             field="mask",
             shape=Shape.TEXTS,
             about="Globs of further paths that the trial must not see; ~/ is the home of the user.",
             is_path=True,
+        ),
+        Key(
+            name="canaries",
+            field="canaries",
+            shape=Shape.FLAG,
+            about="Whether decoys lie where credentials usually do; one that is met again elsewhere is a violation.",
         ),
     ),
 )

@@ -13,7 +13,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
+<<<<<<< HEAD
 from policies.amounts import parse_bytes, parse_count, parse_cpus, parse_memory
+=======
+from policies import services
+from policies.amounts import parse_count, parse_cpus, parse_memory
+>>>>>>> main
 from policies.durations import parse_duration, parse_period
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
 from policies.types import Commit, FilesMode, Period, Policy, SharedPlace
@@ -103,13 +108,16 @@ def policy_from_mapping(document: Mapping[str, Any]) -> Policy:
         _check_schema(document)
     for key in document:
         with mistakes:
-            _refuse_unknown(key, ("schema", "name", *sections), "")
+            _refuse_unknown(key, ("schema", "name", *sections, "services"), "")
     name = "unnamed"
     with mistakes:
         name = _read_name(document)
     tables = {
         name: _read_section(section, document[name], mistakes) for name, section in sections.items() if name in document
     }
+    with mistakes:
+        if "services" in document:
+            tables["services"] = services.parse_services(document["services"], _refuse_unknown)
     mistakes.tell()
     policy = Policy(name=name, **tables)
     check_policy(policy)
@@ -149,11 +157,18 @@ def check_policy(policy: Policy) -> None:
     """Refuse what each key allows but the whole does not.
 
     Raises:
-        PolicyError: staged writes are asked for in direct mode, or the limit is no time at all.
+        PolicyError: staged writes are asked for in direct mode, the limit is no time at all, or servers are to be
+            trusted whose TLS is not read.
     """
     if policy.stop.wall_s is not None and policy.stop.wall_s <= 0:
         message = "expected a duration above zero, got 0"
         raise PolicyError(message, place="stop.wall")
+    if policy.network.trust and not policy.network.inspect:
+        message = "expected inspect = true, got files that vouch for servers whose TLS is not read"
+        raise PolicyError(message, place="network.trust")
+    if policy.claim.service is not None and policy.claim.service not in {one.name for one in policy.services}:
+        message = f"expected the name of one of the services, got {policy.claim.service!r}"
+        raise PolicyError(message, place="claim.outcome", hint="[[services]] declares them")
     for index, place in enumerate(policy.files.shared):
         if place.path in {other.path for other in policy.files.shared[:index]}:
             message = f"expected each place once, got {place.path!r} again"
@@ -191,11 +206,15 @@ def _read_section(section: Section, table: object, mistakes: _Mistakes) -> Any: 
     return section.type(**read)
 
 
-def _read_key(key: Key, value: object, section: str) -> object:  # noqa: PLR0911 - one row a shape
+def _read_key(key: Key, value: object, section: str) -> object:  # noqa: C901, PLR0911 - one row a shape
     place = f"{section}.{key.name}"
     match key.shape:
         case Shape.TEXTS:
             return _texts(key, value, place)
+        case Shape.ALLOW | Shape.DENY:
+            return _rules(key, value, place)
+        case Shape.MAPPINGS:
+            return _mappings(value, place)
         case Shape.PLACES:
             return _places(value, place)
         case Shape.CHOICE:
@@ -206,8 +225,11 @@ def _read_key(key: Key, value: object, section: str) -> object:  # noqa: PLR0911
             return parse_cpus(value, place=place)
         case Shape.SIZE:
             return parse_memory(value, place=place)
+<<<<<<< HEAD
         case Shape.BYTES:
             return parse_bytes(value, place=place)
+=======
+>>>>>>> main
         case Shape.FLAG:
             return _flag(value, place)
         case Shape.DURATION | Shape.PERIOD | Shape.TEXT:
@@ -251,6 +273,26 @@ def _texts(key: Key, value: object, place: str) -> tuple[str, ...]:
         _refuse("an array of strings", value, place)
     return tuple(
         _one_text(key, _text(item, f"{place}[{index}]"), f"{place}[{index}]") for index, item in enumerate(value)
+    )
+
+
+def _rules(key: Key, value: object, place: str) -> tuple[str, ...]:
+    from policies.network import Effect, canonical_rules  # noqa: PLC0415  (10 ms that hardly any policy needs)
+
+    effect = Effect.ALLOW if key.shape is Shape.ALLOW else Effect.DENY
+    return canonical_rules(_texts(key, value, place), effect, place=place)
+
+
+def _mappings(value: object, place: str) -> tuple[str, ...]:
+    from policies.network import mapping_from_pair  # noqa: PLC0415  (as above)
+
+    if not isinstance(value, dict):
+        _refuse('a table of "HOST:PORT" = "ADDR:PORT"', value, place)
+    return tuple(
+        sorted(
+            str(mapping_from_pair(source, _text(target, f"{place}.{source}"), place=f"{place}.{source}"))
+            for source, target in value.items()
+        )
     )
 
 

@@ -8,6 +8,7 @@ from policies.amounts import BYTES_PATTERN, LEAST_CPUS, NONE, SIZE_PATTERN
 from policies.canonical import policy_to_mapping
 from policies.durations import DURATION_PATTERN, PERIOD_PATTERN
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
+from policies.services import services_schema
 from policies.types import Policy
 
 _AMOUNTS: dict[Shape, dict[str, Any]] = {
@@ -35,6 +36,7 @@ def json_schema() -> dict[str, Any]:
             "schema": {"const": SCHEMA_VERSION, "description": "The version of this form."},
             "name": {"type": "string", "minLength": 1, "description": "What reports call the policy."},
             **sections,
+            "services": services_schema(),
         },
     }
 
@@ -59,7 +61,9 @@ def _shape(key: Key) -> dict[str, Any]:  # noqa: PLR0911 - one row a shape
     match key.shape:
         case Shape.TEXT:
             return text
-        case Shape.TEXTS:
+        case Shape.MAPPINGS:
+            return {"type": "object", "additionalProperties": text}
+        case Shape.TEXTS | Shape.ALLOW | Shape.DENY:
             return {"type": "array", "items": text}
         case Shape.PLACES:
             return {"type": "array", "items": {**_PLACE, "properties": {"path": text, "reset": _FILLED}}}
@@ -69,8 +73,11 @@ def _shape(key: Key) -> dict[str, Any]:  # noqa: PLR0911 - one row a shape
             return {"type": "string", "pattern": f"^({PERIOD_PATTERN})$"}
         case Shape.CHOICE:
             return {"enum": [choice.value for choice in key.choices]}
+<<<<<<< HEAD
         case Shape.BYTES:
             return {"type": "string", "pattern": f"^{BYTES_PATTERN}$"}
+=======
+>>>>>>> main
         case Shape.FLAG:
             return {"type": "boolean"}
         case Shape.COUNT | Shape.CPUS | Shape.SIZE:

@@ -154,6 +154,24 @@ def _discard(parsed: Parsed) -> int:
     return 0
 
 
+def _replay(parsed: Parsed) -> int:
+    from supervisor.replaying import replay, table, to_json  # noqa: PLC0415
+
+    options = parsed.options
+    rows = replay(open_home(), dict(os.environ), service=options.service)
+    if options.plot is not None:
+        from supervisor.replay_plot import write_plot  # noqa: PLC0415
+
+        write_plot(options.plot, rows)
+    if options.json:
+        import json  # noqa: PLC0415
+
+        print_text(json.dumps(to_json(rows), indent=1))
+    else:
+        print_text("\n".join(table(rows)))
+    return 0
+
+
 # -- the machine and policies ------------------------------------------------------------------------------------
 
 
@@ -223,6 +241,7 @@ COMMANDS: dict[str, Callable[[Parsed], int]] = {
     "key": _key,
     "commit": _commit,
     "discard": _discard,
+    "replay": _replay,
     "policy": _policy_command,
 }
 """The commands, by name."""

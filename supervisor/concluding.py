@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from policies.canonical import policy_digest
@@ -20,7 +20,7 @@ from supervisor.declared import read_links
 from supervisor.errors import SuperviseError
 from supervisor.events import Event, Origin, StageCommitted, TrialCounted, TrialSealed
 from supervisor.evidence.collect import collect
-from supervisor.evidence.facts import Facts
+from supervisor.evidence.facts import Facts, Observed
 from supervisor.evidence.naming import listed, show
 from supervisor.evidence.timeline import with_commit
 from supervisor.launch.durable import write_whole
@@ -32,6 +32,7 @@ from supervisor.log.envelope import sign_envelope
 from supervisor.log.reader import read_events
 from supervisor.report.attestation import make_statement
 from supervisor.request import Outcome, Phase
+from supervisor.searching import Outgoing, redacted_paths, search
 from supervisor.trial import Trial
 from supervisor.verdict.argue import argue
 from supervisor.verdict.completion import Completion, LogFigures, json_parts
@@ -49,12 +50,23 @@ APPLIED = "applied"
 def conclude(trial: Trial, stage: Stage | InPlace) -> Outcome:
     """Judge the trial, apply its stage, and seal its log."""
     trial.tell(Phase.JUDGING)
+    trial.gateway.stop()
     counters = trial.consumer.stop()
     trial.syncer.stop()
-    trial.record(TrialCounted, egress_packets=counters.egress_packets, egress_bytes=counters.egress_bytes)
+    trial.record(
+        TrialCounted,
+        egress_packets=counters.egress_packets,
+        egress_bytes=counters.egress_bytes,
+        gateway_starts=counters.gateway_starts,
+        gateway_packets=counters.gateway_packets,
+        gateway_bytes=counters.gateway_bytes,
+    )
     trial.room.persist(trial.signer.stop)
     record_foreign(trial, _read(trial))
-    facts = _collect(trial, stage)
+    outgoing = Outgoing(trial.prepared.credentials)
+    on_disk = redacted_paths(trial, stage.changed())
+    facts = search(trial, _collect(trial, stage, outgoing, on_disk), outgoing, on_disk)
+    facts = _schedules(trial, stage, facts)
     facts = _commit(trial, stage, facts)
     judgement = judge(facts, trial.prepared.request.policy)
     index = _write_index(trial, facts, judgement)
@@ -74,18 +86,42 @@ def _read(trial: Trial) -> Iterator[Event]:
     return read_events(trial.prepared.run.log, lambda slab, first: decode_slab(slab, first, machine))
 
 
+<<<<<<< HEAD
 def _collect(trial: Trial, stage: Stage | InPlace) -> Facts:
+=======
+def _collect(trial: Trial, stage: Stage, outgoing: Outgoing, on_disk: Mapping[bytes, bytes]) -> Facts:
+    """Fold the log; a path that it has without a credential's value is looked at under the name that it has on disk."""
+    in_log = {path: name for name, path in on_disk.items()}
+
+    def observe(names: Sequence[bytes]) -> dict[bytes, Observed]:
+        found = stage.observe([on_disk.get(name, name) for name in names])
+        return {in_log.get(path, path): observed for path, observed in found.items()}
+
+>>>>>>> main
     return collect(
-        _read(trial),
+        outgoing.through(_read(trial)),
         policy=trial.prepared.request.policy,
         workspace=os.fsencode(trial.prepared.workspace),
-        observe=stage.observe,
-        changed=stage.changed,
+        observe=observe if on_disk else stage.observe,
+        changed=lambda: (in_log.get(path, path) for path in stage.changed()),
         links=read_links,
     )
 
 
+<<<<<<< HEAD
 def _commit(trial: Trial, stage: Stage | InPlace, facts: Facts) -> Facts:
+=======
+def _schedules(trial: Trial, stage: Stage, facts: Facts) -> Facts:
+    """Look for what was left to run later; a trial that changed nothing left nothing."""
+    if not facts.files:
+        return facts
+    from supervisor.schedules import record_schedules  # noqa: PLC0415 - see above
+
+    return record_schedules(trial, stage, facts)
+
+
+def _commit(trial: Trial, stage: Stage, facts: Facts) -> Facts:
+>>>>>>> main
     """Apply the stage if the policy says so; what became of it is an event and a fact."""
     files = trial.prepared.request.policy.files
     if isinstance(stage, InPlace):
@@ -166,6 +202,7 @@ def _is_final(trial: Trial, facts: Facts) -> bool:
 
 def _argue(trial: Trial, facts: Facts, judgement: Judgement) -> Completion:
     policy = trial.prepared.request.policy
+    redactor = trial.prepared.credentials.redactor
     trial.log.sync()
     checkpoint = trial.log.checkpoint()
     figures = LogFigures(
@@ -181,7 +218,7 @@ def _argue(trial: Trial, facts: Facts, judgement: Judgement) -> Completion:
         policy,
         judgement,
         run=trial.prepared.run.id,
-        command=trial.prepared.request.argv,
+        command=[redactor.redact(word, where="command") for word in trial.prepared.request.argv],
         log=figures,
         policy_digest=policy_digest(policy),
     )

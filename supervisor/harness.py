@@ -208,6 +208,8 @@ _READERS: Mapping[str, Callable[[object, str], Any]] = {
     "shared": _paths,
     "read_deny": _paths,
     "env": _texts,
+    "allow": _texts,
+    "map": _texts,
     "outcome": _path,
     "scope": _paths,
     "period": _text,

@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from policies.credentials import filter_environ, masked_paths
+from policies.credentials import masked_paths
 from policies.globs import writable_roots
 from policies.types import FilesMode, Outside
 from supervisor import clock
 from supervisor.canary import Canary
+from supervisor.credentials import Credentials, prepare_credentials
 from supervisor.declared import Declared, find_declared
 from supervisor.errors import UsageError
 from supervisor.launch import trial_notes
@@ -42,7 +43,11 @@ from supervisor.streams import is_open
 from supervisor.version import VERSION
 
 if TYPE_CHECKING:
+<<<<<<< HEAD
     from supervisor.launch.inplace import InPlace
+=======
+    from supervisor.inspected import Inspection
+>>>>>>> main
 
 _TOKEN_BYTES = 4
 
@@ -75,7 +80,9 @@ class Prepared:
     room_wait_s: float
     claim_digest: str
     key: SigningKey
+    credentials: Credentials
     declared: Declared
+    inspection: Inspection | None = None
 
 
 def prepare(request: RunRequest) -> Prepared:
@@ -91,30 +98,40 @@ def prepare(request: RunRequest) -> Prepared:
     named = _workspace(request)
     workspace = named.resolve()
     user = find_user(request.user, request.environ)
-    environ, dropped = filter_environ(_environ_of(user, request.environ), request.policy)
-    environ[trial_notes.VARIABLE] = trial_notes.PATH
+    run_id = make_run_id(clock.now_s(), os.urandom(_TOKEN_BYTES))
+    credentials = prepare_credentials(
+        _environ_of(user, request.environ),
+        request.policy,
+        run=run_id,
+        state=home.path,
+        workspace=workspace,
+        user_home=user.home,
+    )
+    environ = {**credentials.environ, trial_notes.VARIABLE: trial_notes.PATH}
     key, key_file = _signing_key(request, home)
     declared = find_declared(
         request.policy,
         workspace=os.fsencode(workspace),
         state=os.fsencode(home.path),
-        home=environ.get("HOME"),
+        secret=credentials.globs(),
     )
     limits = plan_limits(request.policy.limits, find_root())
-    run = home.create(make_run_id(clock.now_s(), os.urandom(_TOKEN_BYTES)), owner=Owner.current())
+    inspection = _inspection(request, run_id)
+    environ |= inspection.variables if inspection else {}
+    run = home.create(run_id, owner=Owner.current())
     started = Started(
         run=run.id,
         at=clock.now_rfc3339(),
         workspace=os.fsencode(workspace),
         user=(user.uid, user.gid),
-        dropped=dropped,
+        dropped=credentials.dropped,
         kept=tuple(environ),
         limits={limit.resource.value: limit.describe() for limit in limits},
         host=_host(),
         versions=_versions(),
         key=key.public,
     )
-    described = describe_run(request, started)
+    described = describe_run(request, started, hide=credentials.redactor)
     manifest = run.write_manifest(described)
     canary = Canary(log=os.fsencode(run.log / "canary"), marker=b"/.supervise-canary-" + run.id.encode())
     stdio = _stdio(request.closed, to_stderr=request.json)
@@ -126,7 +143,11 @@ def prepare(request: RunRequest) -> Prepared:
         argv=request.argv,
         environ=tuple((os.fsencode(name), os.fsencode(value)) for name, value in environ.items()),
         cwd=os.fsencode(_cwd(request, workspace)),
-        view=replace(_view(request, home, run, named, user, environ, key_file, declared), memory_bytes=_memory(limits)),
+        view=replace(
+            _view(request, home, run, named, user, credentials, key_file, declared),
+            memory_bytes=_memory(limits),
+            shown=inspection.files if inspection else (),
+        ),
         log_canary=canary.log,
         marker_canary=canary.marker,
         uid=user.uid,
@@ -154,10 +175,13 @@ def prepare(request: RunRequest) -> Prepared:
         room_wait_s=room_wait_s,
         claim_digest=claim_digest(described["claim"]),
         key=key,
+        inspection=inspection,
+        credentials=credentials,
         declared=declared,
     )
 
 
+<<<<<<< HEAD
 def prepare_writes(prepared: Prepared) -> Stage | InPlace:
     """Make ready what takes the writes to the workspace, or records what it was before they are made in place.
 
@@ -176,6 +200,14 @@ def prepare_writes(prepared: Prepared) -> Stage | InPlace:
     writes = InPlace(prepared.run, prepared.workspace)
     writes.prepare(limit_bytes=files.before_limit, nested=nested_in_place(workspace, home), hidden=home)
     return writes
+=======
+def _inspection(request: RunRequest, run_id: str) -> Inspection | None:
+    if not request.policy.network.inspect:
+        return None
+    from supervisor.inspected import prepare_inspection  # noqa: PLC0415 - with ssl and cryptography's x509, 60 ms
+
+    return prepare_inspection(request.policy.network, run=run_id, cwd=request.cwd, now=clock.now_utc())
+>>>>>>> main
 
 
 def _signing_key(request: RunRequest, home: Home) -> tuple[SigningKey, Path | None]:
@@ -210,15 +242,16 @@ def _view(
     run: RunDir,
     workspace: Path,
     user: User,
-    environ: Mapping[str, str],
+    credentials: Credentials,
     key_file: Path | None,
     declared: Declared,
 ) -> ViewSpec:
     masks = masked_paths(
-        environ.get("HOME"),
+        credentials.home,
         _existing,
-        workspace=str(workspace.resolve()),
-        mask=request.policy.credentials.mask,
+        workspace=credentials.workspace,
+        mask=credentials.mask,
+        others=credentials.others,
     )
     masks = (*masks, *([str(key_file)] if key_file else []))
     return ViewSpec(
@@ -234,7 +267,25 @@ def _view(
         writable=_writable(request, workspace.resolve()),
         uid=user.uid,
         gid=user.gid,
+        planted=credentials.planted,
+        sockets=_sockets(request),
     )
+
+
+def _sockets(request: RunRequest) -> tuple[bytes, ...]:
+    """Give the sockets of services that the box must show.
+
+    Raises:
+        UsageError: one is no socket.
+    """
+    found = []
+    for at, service in enumerate(request.policy.services):
+        if service.socket is not None:
+            path = Path(service.socket)
+            if not path.is_socket():
+                raise UsageError(f"expected a unix socket, got {service.socket}", place=f"services[{at}].at")
+            found.append(os.fsencode(service.socket))
+    return tuple(found)
 
 
 def _writable(request: RunRequest, workspace: Path) -> tuple[bytes, ...] | None:
@@ -254,6 +305,8 @@ def _memory(limits: tuple[Limit, ...]) -> int | None:
 
 
 def _existing(pattern: str) -> list[str]:
+    if not glob.has_magic(pattern):
+        return [pattern] if os.path.lexists(pattern) else []
     return glob.glob(pattern, recursive=True, include_hidden=True)  # noqa: PTH207 - Path.glob takes no absolute one
 
 

@@ -296,6 +296,15 @@ def _kinds(top: type[Event]) -> Iterator[str]:
         yield from _kinds(kind) if kind.__subclasses__() else (str(kind.__struct_config__.tag),)
 
 
+def events_of(run: RunDir) -> Iterator[Event]:
+    """Give every event of a run, as the log has it.
+
+    Raises:
+        LogError: the log is damaged; every event before the damage was given.
+    """
+    return _events(run)
+
+
 def _events(run: RunDir) -> Iterator[Event]:
     return read_events(run.log, _decoder(_manifest(run)))
 

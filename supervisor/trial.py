@@ -10,37 +10,47 @@ from __future__ import annotations
 
 import importlib
 import os
+import select
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
+from policies.redaction import NOTHING_HIDDEN, Redactor
+from probes.gateway.process import Gateway
+from probes.gateway.wire import Told
 from probes.kernel import early, pins
+from probes.kernel.abi import Network
 from probes.kernel.consumer import Consumer
 from probes.kernel.decode import decode_slab
+from probes.kernel.slabs import redact_slab
 from probes.kernel.witness import KernelWitness, Loss
 from probes.shared import PlaceWatch
 from supervisor import clock
 from supervisor.canary import judge_canary
-from supervisor.errors import LaunchError
+from supervisor.errors import LaunchError, SuperviseError
 from supervisor.events import (
+    ConnectionBlocked,
     Event,
     EventsLost,
+    GatewayDied,
     LimitReached,
     LogWaited,
     NoteReceived,
     Origin,
     ProcessKey,
+    ServiceAnswered,
     TrialHeld,
     TrialReleased,
     TrialTested,
 )
-from supervisor.launch.box import Box, hold
+from supervisor.launch.box import Box, Served, hold
 from supervisor.launch.brake import Brake
+from supervisor.launch.building import GATEWAY
 from supervisor.launch.cgroup import Cgroup, find_root
 from supervisor.launch.durable import write_whole
 from supervisor.launch.guardian import Guardian
@@ -54,13 +64,21 @@ from supervisor.log.signer import Signer
 from supervisor.log.syncer import Syncer
 from supervisor.log.writer import LogWriter
 from supervisor.preparing import Prepared
+from supervisor.redacting import redact_event
 from supervisor.request import Phase, Progress
+
+if TYPE_CHECKING:  # hardly any trial has services
+    from probes.services.answers import Answer
+    from supervisor.service_watch import ServiceWatch
 
 E = TypeVar("E", bound=Event)
 
 _EMPTY_S = 5.0
 _NOTES_AT_ONCE = 64
 _KEPT_BYTES = 2 << 20
+_HEARD = 1024
+CANARY_RULE = "canary"
+"""What the gateway says of a connection to where the box tests itself."""
 
 
 class Tape:
@@ -69,15 +87,17 @@ class Tape:
     The opening canary is all that has happened so far; the acts of the closing one are the last that anybody does.
     """
 
-    def __init__(self, log: LogWriter) -> None:
-        """Begin with nothing."""
+    def __init__(self, log: LogWriter, redactor: Redactor = NOTHING_HIDDEN) -> None:
+        """Begin with nothing; the redactor takes out what must not be written."""
         self._log = log
+        self._redactor = redactor
         self._latest: deque[tuple[bytes, int]] = deque()
         self._size_bytes = 0
+        self._heard: deque[Event] = deque(maxlen=_HEARD)
 
     def take(self, slab: memoryview, count: int) -> None:
         """Append one slab."""
-        copy = bytes(slab)
+        copy = redact_slab(bytes(slab), self._redactor)
         self._latest.append((copy, self._log.append_kernel(copy, count)))
         self._size_bytes += len(copy)
         while self._size_bytes > _KEPT_BYTES and len(self._latest) > 1:
@@ -87,6 +107,12 @@ class Tape:
         """Decode the latest events."""
         for slab, first in self._latest:
             yield from decode_slab(slab, first, os.uname().machine)
+        yield from tuple(self._heard)
+
+    def hear(self, event: Event) -> None:
+        """Keep what the gateway tells of the canaries: the ends of thousands of connections would push it out."""
+        if isinstance(event, ConnectionBlocked) and event.rule == CANARY_RULE:
+            self._heard.append(event)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,6 +125,7 @@ class Trial:
     box: Box
     brake: Brake
     witness: KernelWitness
+    gateway: Gateway
     consumer: Consumer
     log: LogWriter
     room: Room
@@ -107,6 +134,7 @@ class Trial:
     tape: Tape
     main: ProcessKey
     init: ProcessKey
+    services: ServiceWatch | None = None
     released_ns: int = 0
     released: bool = field(default=False)
     registered: str | None = None
@@ -114,7 +142,7 @@ class Trial:
 
     def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind
         """Write an event of the supervisor, and give it: numbered, with the time it is written at."""
-        return record(self.log, kind, **fields)
+        return redact_event(record(self.log, kind, **fields), self.prepared.credentials.redactor)
 
     def identify(self, pids: tuple[int, ...]) -> tuple[ProcessKey, ...]:
         """Name members for ever, in order of their start."""
@@ -149,6 +177,8 @@ class Trial:
         count = 0
         for note in read_notes(self.box.trial_notes, _NOTES_AT_ONCE):
             count += 1
+            if self.services is not None:
+                self.services.announce(note.text)
             self.record(
                 NoteReceived,
                 origin=Origin.TRIAL,
@@ -171,10 +201,15 @@ class Trial:
 
     def test(self, which: str, actor: ProcessKey) -> tuple[str, ...]:
         """Judge the ``opening`` or ``closing`` canary by what was witnessed; gives the findings."""
+        self.gateway.flush()
         self.consumer.flush()
         canary = self.prepared.canary
         tested = judge_canary(
-            self.tape.latest(), actor, canary, marker_on_host=os.path.lexists(os.fsdecode(canary.marker))
+            self.tape.latest(),
+            actor,
+            canary,
+            marker_on_host=os.path.lexists(os.fsdecode(canary.marker)),
+            served=self.gateway.died is None,
         )
         self.record(TrialTested, process=actor, canary=which, findings=tested.findings, witnessed=tested.witnessed)
         return tested.findings
@@ -189,6 +224,7 @@ class Trial:
         findings = self.test("opening", self.main)
         if findings:
             raise LaunchError("; ".join(findings), step="test the box", hint="`supervise doctor` says what is missing")
+        self._ask_before_release()
         registered = register(
             self.prepared.home.path,
             self.prepared.run.id,
@@ -200,6 +236,28 @@ class Trial:
         self.record(TrialReleased, process=self.main, registered=registered.digest)
         self.box.release()
         self.tell(Phase.RELEASED)
+
+    def _ask_before_release(self) -> None:
+        """Ask every service how it stands before the trial can have done anything."""
+        if self.services is not None:
+            self.services.ask("start")
+            select.select([self.services.answered], [], [], self.services.patience_s)
+
+    def tell_answer(
+        self, *, service: str, moment: str, answer: Answer, asked_ns: int, operations: tuple[str, ...]
+    ) -> None:
+        """Record what a service answered; from any thread."""
+        record(
+            self.log,
+            ServiceAnswered,
+            origin=Origin.SERVICE,
+            service=service,
+            moment=moment,
+            status=answer.status.value,
+            detail=answer.detail,
+            asked_ns=asked_ns,
+            operations=operations,
+        )
 
 
 @contextmanager
@@ -225,17 +283,33 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         early.wait_for_loading()
         guardian = Guardian.start(cgroup, prepared.run, on_death=lambda: pins.collect_garbage(root))
         stack.callback(guardian.release)
+        gateway = Gateway.start(
+            prepared.request.policy.network,
+            lookout=prepared.credentials.lookout(),
+            inspecting=prepared.inspection.gateway if prepared.inspection else None,
+        )
+        stack.callback(gateway.close)
         limited = LimitedCgroup.create(cgroup, prepared.limits)
-        witness = KernelWitness.watch(root, cgroup.path)
+        witness = KernelWitness.watch(root, cgroup.path, network=Network.PASS)
         closing.callback(witness.close)
         brake = Brake(cgroup)
         room = Room(run.path, brake=brake, tell=prepared.request.on_notice, wait_s=prepared.room_wait_s)
         stack.callback(room.close)
-        log = LogWriter.create(run.log, manifest_digest=prepared.manifest_digest, patience=room)
+        redactor = prepared.credentials.redactor
+        log = LogWriter.create(
+            run.log,
+            manifest_digest=prepared.manifest_digest,
+            patience=room,
+            redact=None if redactor.empty else lambda event: redact_event(event, redactor),
+        )
         stack.callback(log.close)
+<<<<<<< HEAD
         box = stack.enter_context(hold(prepared.spec, cgroup, joins=limited.joins, meanwhile=_import_later))
         if prepared.request.policy.files.keep:
             witness.keep_content(box.workspace_device())
+=======
+        box = stack.enter_context(_hold_box(prepared, cgroup, limited, gateway))
+>>>>>>> main
         prefer_trial_as_victim(box.main_pid, box.helper_pids)
         _write_layers(prepared.run.outside, box)
         _write_layers(prepared.run.nested, box)
@@ -243,7 +317,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         places = prepared.request.policy.log.checkpoint_to
         signer = Signer(log, run.log, prepared.key, run_id=run.id, places=places)
         brake = Brake(cgroup)
-        tape = Tape(log)
+        tape = Tape(log, redactor)
         consumer = Consumer(witness, take=tape.take, brake=brake, tell_loss=lambda loss: _record_loss(log, loss))
         main, init = witness.identify(box.main_pid), witness.identify(box.init_pid)
         trial = Trial(
@@ -253,6 +327,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
             box=box,
             brake=brake,
             witness=witness,
+            gateway=gateway,
             consumer=consumer,
             log=log,
             room=room,
@@ -270,14 +345,45 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
             cgroup=cgroup.id,
             realtime_offset_ns=clock.realtime_offset_ns(),
         )
+        for kind, fields in prepared.credentials.events(prepared.spec.view.masks):
+            trial.record(kind, process=None, **fields)
+        gateway.follow(lambda told: _record_told(log, witness, tape, told), lambda problem: _record_death(log, problem))
         consumer.start()
         stack.callback(_stop_quietly, consumer)
         syncer.start()
         stack.callback(syncer.abandon)
         signer.start()
         stack.callback(signer.abandon)
+        _watch_services(trial, stack)
         trial.tell(Phase.HELD)
         yield trial
+
+
+def _hold_box(prepared: Prepared, cgroup: Cgroup, limited: LimitedCgroup, gateway: Gateway) -> Box:
+    try:
+        return hold(
+            prepared.spec,
+            cgroup,
+            joins=limited.joins,
+            served=Served(namespace=gateway.namespace(), ready=gateway.ready),
+            meanwhile=_import_later,
+        )
+    except LaunchError as err:
+        raise (gateway.failure() if err.step == GATEWAY else err) from err
+
+
+def _watch_services(trial: Trial, stack: ExitStack) -> None:
+    """Begin to ask the services that the policy names, if there are any."""
+    policy = trial.prepared.request.policy
+    if not policy.services:
+        return
+    from supervisor.service_watch import watch_services  # noqa: PLC0415 - hardly any trial has one
+
+    environ = trial.prepared.request.environ
+    trial.services = watch_services(policy, run=trial.prepared.run.id, environ=environ, tell=trial.tell_answer)
+    if trial.services is not None:
+        stack.callback(trial.services.close)
+        trial.services.start()
 
 
 def _import_later() -> None:
@@ -295,6 +401,24 @@ def record(log: LogWriter, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 -
 
     log.record(make)
     return made[-1]
+
+
+def _record_told(log: LogWriter, witness: KernelWitness, tape: Tape, told: Told) -> None:
+    """Write what the gateway told, with the process that the kernel saw begin the flow."""
+    process = witness.owner(told.protocol, told.ip, told.port) if told.protocol else None
+    made: list[Event] = []
+
+    def make(n: int) -> Event:
+        made.append(structs.replace(told.event, n=n, process=process))
+        return made[-1]
+
+    log.record(make)
+    tape.hear(made[-1])
+
+
+def _record_death(log: LogWriter, problem: str) -> None:
+    with suppress(SuperviseError):  # a log that cannot be written is told elsewhere
+        record(log, GatewayDied, problem=problem)
 
 
 def _record_loss(log: LogWriter, loss: Loss) -> None:

@@ -9,7 +9,7 @@ import ctypes
 import struct
 from enum import IntEnum, IntFlag
 
-ABI = 1
+ABI = 2
 PATH_MAX = 4096
 ARGV_MAX = 16384
 HOOKS = ("syscall", "fork", "exec", "exit", "signal", "cgroup", "socket", "unused")
@@ -22,8 +22,17 @@ WRITER = struct.Struct("<8QII8x")
 WRITER_KEY = struct.Struct("<II")
 #: struct w_member: cgroup, start_ns, leader_ended, files_end
 MEMBER = struct.Struct("<QQII")
+<<<<<<< HEAD
 #: struct w_orders: epoch, network, keep, -
 ORDERS = struct.Struct("<III4x")
+=======
+#: struct w_orders: epoch, network
+ORDERS = struct.Struct("<II")
+#: struct w_port: trial, ip, port, protocol, pad
+PORT = struct.Struct("<Q16sHHI")
+#: struct w_owner: start_ns, pid, pad
+OWNER = struct.Struct("<QII")
+>>>>>>> main
 #: struct w_looks: flags, pad, filter
 LOOKS = struct.Struct("<II16Q")
 #: struct w_watched: cgroup, id, sort, pad
@@ -127,4 +136,7 @@ class Trial(ctypes.Structure):
         ("unreadable", ctypes.c_uint64),
         ("last_error", ctypes.c_uint32),
         ("pad", ctypes.c_uint32),
+        ("gateway_starts", ctypes.c_uint64),
+        ("gateway_packets", ctypes.c_uint64),
+        ("gateway_bytes", ctypes.c_uint64),
     )

@@ -1,6 +1,16 @@
 """The words that all stages share: every kind of event, by subject; `supervisor.events.base` has their laws."""
 
 from supervisor.events.base import Event, Origin, ProcessKey, wire_kind
+from supervisor.events.credentials import (
+    CanaryLeaked,
+    CanaryPlaced,
+    CredentialDropped,
+    CredentialFound,
+    CredentialGuarded,
+    CredentialLooked,
+    CredentialPassed,
+    CredentialRedacted,
+)
 from supervisor.events.files import (
     FileChanged,
     FileCreated,
@@ -18,6 +28,16 @@ from supervisor.events.files import (
     FileWritten,
     Kind,
 )
+from supervisor.events.gateway import (
+    ConnectionAllowed,
+    ConnectionClosed,
+    ConnectionSinkholed,
+    GatewayDied,
+    GatewayStarted,
+    GatewayStopped,
+    NameAsked,
+)
+from supervisor.events.inspected import InspectionFailed, RequestAnswered, RequestSent, StreamDigested
 from supervisor.events.places import PlaceChanged, PlaceDeclared, PlaceUnwatched
 from supervisor.events.processes import (
     MembershipLeft,
@@ -29,6 +49,8 @@ from supervisor.events.processes import (
     SignalSent,
     SyscallRefused,
 )
+from supervisor.events.schedules import ScheduleFound
+from supervisor.events.services import ServiceAnswered
 from supervisor.events.sockets import (
     ConnectionAttempted,
     ConnectionBlocked,
@@ -60,10 +82,21 @@ from supervisor.events.trial import (
 from supervisor.events.witness import EventsLost, LogWaited, UnknownRecorded
 
 __all__ = [
+    "CanaryLeaked",
+    "CanaryPlaced",
     "CheckpointMissed",
     "CheckpointSigned",
+    "ConnectionAllowed",
     "ConnectionAttempted",
     "ConnectionBlocked",
+    "ConnectionClosed",
+    "ConnectionSinkholed",
+    "CredentialDropped",
+    "CredentialFound",
+    "CredentialGuarded",
+    "CredentialLooked",
+    "CredentialPassed",
+    "CredentialRedacted",
     "DatagramBlocked",
     "DescriptorPassed",
     "Event",
@@ -82,10 +115,15 @@ __all__ = [
     "FileRenamed",
     "FileTruncated",
     "FileWritten",
+    "GatewayDied",
+    "GatewayStarted",
+    "GatewayStopped",
+    "InspectionFailed",
     "Kind",
     "LimitReached",
     "LogWaited",
     "MembershipLeft",
+    "NameAsked",
     "NoteReceived",
     "Origin",
     "PlaceChanged",
@@ -97,10 +135,15 @@ __all__ = [
     "ProcessKey",
     "ProcessReached",
     "ProcessStarted",
+    "RequestAnswered",
+    "RequestSent",
+    "ScheduleFound",
+    "ServiceAnswered",
     "SignalSent",
     "SocketBound",
     "SocketCreated",
     "StageCommitted",
+    "StreamDigested",
     "SyscallRefused",
     "TrialCounted",
     "TrialEmptied",

@@ -87,10 +87,17 @@ class TrialEmptied(Event, frozen=True, kw_only=True):
 
 
 class TrialCounted(Event, frozen=True, kw_only=True):
-    """What left for other than loopback addresses, by a counter beside the events: refused traffic never gets there."""
+    """What left for other than loopback addresses, by counters beside the events.
+
+    ``egress_*`` is what nobody serves, and must be zero: refused traffic never gets there. ``gateway_*`` is what went
+    to the gateway: connections begun, packets, and bytes without headers; its own account must fit in.
+    """
 
     egress_packets: int
     egress_bytes: int
+    gateway_starts: int = 0
+    gateway_packets: int = 0
+    gateway_bytes: int = 0
 
 
 class LimitReached(Event, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from supervisor.events import (
 )
 from supervisor.evidence.contacts import ContactFold
 from supervisor.evidence.coverage import Noted, cover, find_gaps
+from supervisor.evidence.credentials import CredentialFold
 from supervisor.evidence.facts import Facts, FileHistory, Gap, Loss, Observed, Outcome, Process, Timeline
 from supervisor.evidence.files import FileFold
 from supervisor.evidence.flows import FlowFold
@@ -43,6 +44,9 @@ from supervisor.evidence.reconcile import (
     overflow_gap,
     without_symlinks,
 )
+from supervisor.evidence.requests import RequestFold
+from supervisor.evidence.schedules import ScheduleFold
+from supervisor.evidence.services import ServiceFold
 from supervisor.evidence.timeline import TimelineFold
 from supervisor.evidence.tree import Tree
 
@@ -101,6 +105,8 @@ def _collect(
     line = folds.timeline.finish(folds.processes.exited_ns(cast.main))
     seen = {key for key in folds.files.processes if key is not None}
     processes = folds.processes.finish(cast, line.endpoint_ns, seen, _listed(line))
+    flows = folds.flows.finish(cast, line.endpoint_ns)
+    requests, unread = folds.requests.finish()
     contacts, noted = folds.contacts.contacts(cast), folds.noted(cast)
     lives = _Lives(processes, line)
     met = folds.looks.finish(cast, links, lives.last_exit_ns)
@@ -122,9 +128,16 @@ def _collect(
         timeline=line,
         processes=processes,
         files=files,
-        flows=folds.flows.finish(cast),
+        flows=flows,
+        requests=requests,
+        unread=unread,
         contacts=contacts,
-        coverage=cover((*gaps, *file_gaps, *met.gaps, *foreign_gaps(met, places)), line),
+        coverage=cover(
+            (*gaps, *file_gaps, *met.gaps, *foreign_gaps(met, places), *folds.credentials.gaps()),
+            line,
+            served=noted.gateway.started is not None,
+            credentials=folds.credentials.witnessed,
+        ),
         events=count,
         lost=sum(loss.count for loss in losses),
         losses=losses,
@@ -133,6 +146,9 @@ def _collect(
         executed=cast.executed,
         exec_error=folds.processes.exec_error(cast),
         limits=folds.limits.finish(processes, line),
+        credentials=folds.credentials.finish(cast, processes),
+        schedules=folds.schedules.finish(files),
+        services=folds.services.finish(),
         reads=folds.reads.finish(cast),
         touches=met.touches,
         denied=met.denied,
@@ -172,6 +188,9 @@ class _Folds:
         self.looks = LookFold(policy)
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
         self.flows, self.contacts, self.limits, self.reads = FlowFold(), ContactFold(), LimitFold(), ReadFold()
+        self.requests = RequestFold()
+        self.credentials = CredentialFold()
+        self.schedules, self.services = ScheduleFold(), ServiceFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
         self._reached: list[Event] = []
@@ -185,8 +204,8 @@ class _Folds:
             ProcessReached: self._reached.append,
             TrialCounted: self._counted.append,
         }
-        looked = (self.looks, self.reads)
-        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *looked):
+        more = (self.looks, self.reads, self.requests, self.schedules, self.services, self.credentials)
+        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *more):
             for kind, handle in fold.handlers().items():
                 handlers[kind] = _both(handlers[kind], handle) if kind in handlers else handle
         count = 0
@@ -217,6 +236,7 @@ class _Folds:
             departures=tuple(sorted(left, key=lambda event: event.n)),
             counted=next((e for e in self._counted if isinstance(e, TrialCounted)), None),
             cut=self.files.cut_events(cast),
+            gateway=self.flows.account(),
             datagram_sockets=self.contacts.datagram_sockets(cast),
         )
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from supervisor.events import Kind, ProcessKey
+from supervisor.evidence.requests import Request, Unread
 
 
 class Route(StrEnum):
@@ -164,7 +165,21 @@ class FileHistory(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """Attempts of one process to reach one address: ``decision`` is ``blocked|sinkholed|allowed``."""
+    """What one process did to reach one host: ``decision`` is ``blocked|sinkholed|allowed``.
+
+    Attributes:
+        protocol: ``tcp``, ``udp`` or another transport; ``dns`` for a name that was asked for and not answered.
+        host: the name that it went by, None for a bare address.
+        bytes_out, bytes_in: that were passed on, to the other side and back.
+        connections: how many.
+        kept_bytes: what was sent and passed on to nobody.
+        rule, reason, would_allow: what decided, why, and the option that would let it through.
+        open_at_endpoint: how many of the connections were open when the trial ended.
+        unfinished: how many were never seen ending.
+        after_endpoint: something of it happened after the endpoint.
+        dialled: the servers that were really reached, ``ip:port``.
+        first_ns, last_ns: CLOCK_BOOTTIME.
+    """
 
     protocol: str
     host: str | None
@@ -175,6 +190,17 @@ class Flow:
     bytes_in: int
     process: ProcessKey | None
     events: tuple[int, ...]
+    connections: int = 0
+    kept_bytes: int = 0
+    rule: str | None = None
+    reason: str | None = None
+    would_allow: str | None = None
+    open_at_endpoint: int = 0
+    unfinished: int = 0
+    after_endpoint: bool = False
+    dialled: tuple[str, ...] = ()
+    first_ns: int = 0
+    last_ns: int = 0
 
 
 class Touch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -233,6 +259,8 @@ class CredentialUse:
         what: ``file``, ``env``, ``keyring``, ``agent``, ``metadata``, ``canary`` or ``privilege``.
         action: ``read``, ``denied``, ``written``, ``created``, ``passed``, ``used`` or ``leaked``.
         violates: what the policy says of it.
+        where: in words, where it was met; for what is ``leaked`` or ``used``.
+        run: whose canary it is.
     """
 
     what: str
@@ -242,6 +270,8 @@ class CredentialUse:
     events: tuple[int, ...]
     violates: bool = False
     fingerprint: str | None = None
+    where: str | None = None
+    run: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,6 +282,7 @@ class OutsideContact:
         descriptor: a descriptor was passed: somebody who is not witnessed may hold what it names.
         first_ns: when it first happened.
         error: errno when no attempt succeeded, else None.
+        path: of the socket, as the trial names it; None for one without a name.
     """
 
     what: str
@@ -260,6 +291,8 @@ class OutsideContact:
     descriptor: bool = False
     first_ns: int = 0
     error: int | None = None
+    path: bytes | None = None
+    last_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -416,6 +449,47 @@ class LimitMet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A trigger that was left: a file that makes something run later.
+
+    Attributes:
+        path: as in its `FileHistory`.
+        autonomous: a clock or a daemon starts it; else somebody who does something must.
+        route: ``schedule`` or ``container``.
+        kept: it lies where writes are kept, unless they stay staged.
+        next_ns: when it runs next, CLOCK_REALTIME; None when that is not known.
+    """
+
+    path: bytes
+    what: str
+    autonomous: bool
+    route: str
+    kept: bool
+    next_ns: int | None
+    events: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceAnswer:
+    """What a service said: asked at ``asked_ns``, answered at ``at_ns``, CLOCK_BOOTTIME; see `ServiceAnswered`."""
+
+    moment: str
+    status: str
+    detail: str
+    asked_ns: int
+    at_ns: int
+    event: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSeen:
+    """A service, and its answers in order of time."""
+
+    name: str
+    answers: tuple[ServiceAnswer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """All of it.
 
@@ -427,6 +501,7 @@ class Facts:
         reads: what was read elsewhere, told once a file.
         executed: whether CMD's process ever became CMD; None when that event may be among those lost.
         exec_error: errno of why it did not.
+        requests, unread: what was read inside TLS, and what could not be.
     """
 
     main: ProcessKey
@@ -449,6 +524,10 @@ class Facts:
     denied: tuple[DeniedLook, ...] = ()
     foreign: tuple[ForeignChange, ...] = ()
     credentials: tuple[CredentialUse, ...] = ()
+    requests: tuple[Request, ...] = ()
+    unread: tuple[Unread, ...] = ()
+    schedules: tuple[Schedule, ...] = ()
+    services: tuple[ServiceSeen, ...] = ()
 
     @property
     def gaps(self) -> tuple[Gap, ...]:

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -164,6 +165,26 @@ class Stage:
         ]
         return own, *nested
 
+    def read(self, path: bytes, at_most: int) -> bytes | None:
+        """Read a regular file as the trial left it; None when it is none, is longer, or cannot be read.
+
+        Args:
+            path: absolute, as events have it.
+            at_most: bytes.
+        """
+        place = self._placed(path)
+        try:
+            view = None if place is None else self._view(place[0])
+            if place is None or (view is None and place[0] != self.workspace):
+                return None
+            if view is None:
+                with Tree(split(path)[0] or b"/") as tree:
+                    return _read(tree, split(path)[1], at_most)
+            node = view.find(place[1])
+            return None if node is None else _read(*view.place(node), at_most)
+        except OSError:
+            return None
+
     # -- commit or discard -----------------------------------------------------------------------------------------
 
     def commit(
@@ -276,6 +297,7 @@ class Stage:
         return self._views[top]
 
 
+<<<<<<< HEAD
 def _read_map(place: Path) -> dict[bytes, Path]:
     """Read which mount points had their writes kept below a directory of the run."""
     try:
@@ -283,6 +305,21 @@ def _read_map(place: Path) -> dict[bytes, Path]:
     except FileNotFoundError:
         return {}
     return {os.fsencode(point): place / str(number) for point, number in found.items()}
+=======
+def _read(tree: Tree, path: bytes, at_most: int) -> bytes | None:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    with tree.parent(path) as (directory, name):
+        descriptor = os.open(name, flags, dir_fd=directory)
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - by descriptor
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        content = file.read(at_most + 1)
+    return content if len(content) <= at_most else None
+
+
+def _attributes(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns
+>>>>>>> main
 
 
 def _shifted(allowed: Allowed, prefix: bytes) -> Allowed:

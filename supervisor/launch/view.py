@@ -25,6 +25,7 @@ from supervisor.errors import LaunchError
 from supervisor.launch.libc import NO_FLAGS, MountFlag
 from supervisor.launch.mounting import (
     Bind,
+    Cover,
     KeepWritable,
     MakeDirectory,
     MakeFile,
@@ -68,6 +69,18 @@ _FLAGS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Planted:
+    """Files of ours at a path: ``files`` are names below it with their content; one without a name is the path."""
+
+    path: bytes
+    files: tuple[tuple[bytes, bytes], ...]
+
+    def paths(self) -> tuple[bytes, ...]:
+        """Give the path of every file."""
+        return tuple(join(self.path, name) if name else self.path for name, _ in self.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ViewSpec:
     """What is asked of a view.
 
@@ -85,7 +98,10 @@ class ViewSpec:
         hostname: of the box.
         nameserver: address for the box's resolv.conf.
         uid, gid: the run user, who gets a /run/user directory.
+        sockets: of services that the trial may reach, absolute; each is shown at its own path.
         memory_bytes: what the trial may use of memory, or None: what it may put into /tmp and the like.
+        shown: files of ours, path and content, whatever the host has there.
+        planted: what is put over the home instead of what is there.
     """
 
     workspace: bytes
@@ -103,6 +119,9 @@ class ViewSpec:
     uid: int = 0
     gid: int = 0
     memory_bytes: int | None = None
+    shown: tuple[tuple[bytes, bytes], ...] = ()
+    planted: tuple[Planted, ...] = ()
+    sockets: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +248,9 @@ class _Planner:
                 *self._run_directories(),
                 *self._links(),
                 *self._masks(),
+                *self._planted(),
                 *self._files(),
+                *self._sockets(),
                 *self._read_only(layers),
             ),
         )
@@ -263,6 +284,8 @@ class _Planner:
         hosts = b"127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 %b\n" % name
         yield MakeFile(target=join(box, b"hosts"), content=hosts)
         yield MakeFile(target=join(box, b"hostname"), content=name + b"\n")
+        for number, (_, content) in enumerate(self.spec.shown):
+            yield MakeFile(target=join(box, b"shown-%d" % number), content=content)
 
     def _layers(self) -> Iterable[MountOverlay | Bind | MountPrivate]:
         yield from self._workspace_layer()
@@ -353,6 +376,12 @@ class _Planner:
             home = join(run, b"user/%d" % self.spec.uid)
             yield MakeDirectory(target=home, mode=0o700, uid=self.spec.uid, gid=self.spec.gid)
 
+    def _sockets(self) -> Iterable[Step]:
+        """The sockets of declared services: an overlay shows them, but nobody answers there."""
+        for path in self.spec.sockets:
+            root, inside = self._inside(path)
+            yield Bind(root=root, path=inside, source=path)
+
     def _links(self) -> Iterable[Step]:
         """The links by which the workspace was named, where the view would have lost them."""
         done = b"/"
@@ -374,6 +403,22 @@ class _Planner:
                     root, inside = self._inside(path)
                     yield Mask(root=root, path=inside, empty_file=empty, empty_directory=directory)
 
+    def _planted(self) -> Iterable[Step]:
+        """Put what is planted into the box's own directory, and cover what is there with it."""
+        uid, gid = self.spec.uid, self.spec.gid
+        if self.spec.planted:
+            yield MakeDirectory(target=join(self.spec.box, b"planted"))
+        for number, planted in enumerate(self.spec.planted):
+            source = join(self.spec.box, b"planted/%d" % number)
+            whole = not planted.files[0][0]
+            if not whole:
+                yield MakeDirectory(target=source, mode=0o700, uid=uid, gid=gid)
+            for name, content in planted.files:
+                target = source if whole else join(source, name)
+                yield MakeFile(target=target, content=content, mode=0o600, uid=uid, gid=gid)
+            root, inside = self._inside(planted.path)
+            yield Cover(root=root, path=inside, source=source)
+
     def _appearances(self, path: bytes) -> tuple[bytes, ...]:
         """Every path of the view that shows the host's ``path``: itself, and by other mounts of its filesystem."""
         home = mount_of(path, self.host_mounts)
@@ -391,12 +436,13 @@ class _Planner:
     def _files(self) -> Iterable[Step]:
         for name in (b"resolv.conf", b"hosts", b"hostname"):
             if name != b"hostname" or Path("/etc/hostname").exists():
-                yield ReplaceFile(
-                    root=self.root,
-                    path=join(b"/etc", name),
-                    source=join(self.spec.box, name),
-                    flags=NO_FLAGS if self.spec.writable is None else MountFlag.RDONLY,
-                )
+                yield self._own(join(b"/etc", name), join(self.spec.box, name))
+        for number, (path, _) in enumerate(self.spec.shown):
+            yield self._own(path, join(self.spec.box, b"shown-%d" % number))
+
+    def _own(self, path: bytes, source: bytes) -> ReplaceFile:
+        flags = NO_FLAGS if self.spec.writable is None else MountFlag.RDONLY
+        return ReplaceFile(root=self.root, path=path, source=source, flags=flags)
 
 
 def _unusable(workspace: bytes, reason: str, hint: str | None = None) -> LaunchError:

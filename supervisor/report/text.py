@@ -29,7 +29,8 @@ from supervisor.report.words import (
     process_of,
     stage_words,
 )
-from supervisor.verdict.completion import Completion, FileSeen, OpenEffect
+from supervisor.verdict.completion import Completion, CredentialSeen, FileSeen, OpenEffect
+from supervisor.verdict.exchanges import RequestMade
 
 T = TypeVar("T")
 
@@ -246,12 +247,36 @@ def _network(completion: Completion) -> Iterator[Line]:
     )
 
 
+def _requests(completion: Completion) -> Iterator[Line]:
+    yield from _section("requests read inside TLS", completion.effects.requests, _request)
+    yield from _section(
+        "connections that could not be read",
+        completion.effects.unread,
+        lambda one: line(f"  {safe(address(one.host, None, one.port))}: {harmless(one.reason)}", cited(one.events)),
+    )
+
+
+def _request(made: RequestMade) -> Line:
+    what = f"{safe(made.method)} {safe(made.url or '')}" if made.method else safe(address(made.host, None, made.port))
+    status = f", {made.status}" if made.status is not None else ""
+    cut = "" if made.complete else ", not complete"
+    return line(
+        f"  {what}{status}, {made.bytes_out:,} bytes out, {made.bytes_in:,} in{cut}",
+        cited(made.events),
+    )
+
+
 def _credentials(completion: Completion) -> Iterator[Line]:
     yield from _section(
         "credentials",
         completion.effects.credentials,
-        lambda used: line(f"  {used.action}: {used.kind} {safe(used.name)}", cited(used.events)),
+        lambda used: line(f"  {used.action}: {used.kind} {safe(_credential(used))}", cited(used.events)),
     )
+
+
+def _credential(used: CredentialSeen) -> str:
+    whose = f" of run {used.run}" if used.run else ""
+    return f"{used.name}{whose}" + (f", {used.where}" if used.where else "")
 
 
 def _contacts(completion: Completion) -> Iterator[Line]:
@@ -328,6 +353,7 @@ _SECTIONS = (
     _open_effects,
     _files,
     _network,
+    _requests,
     _credentials,
     _contacts,
     _refusals,

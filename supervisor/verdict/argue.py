@@ -16,6 +16,7 @@ from supervisor.verdict.completion import (
     ClaimMade,
     Completion,
     ContactSeen,
+    CredentialSeen,
     Effects,
     Endpoint,
     ExecutionSeen,
@@ -31,6 +32,7 @@ from supervisor.verdict.completion import (
     StageSeen,
     StopRuleUsed,
 )
+from supervisor.verdict.exchanges import requests_made, unread_seen
 from supervisor.verdict.judge import Judgement
 from supervisor.verdict.naming import b64, exact, exact_all, moment
 
@@ -143,6 +145,21 @@ def _effects(facts: Facts) -> Effects:
         processes=tuple(_process(process, ids) for process in facts.processes),
         files=tuple([_file(history, ids, shared) for history in facts.files]),
         network=_network(facts, ids),
+        requests=requests_made(facts, ids),
+        unread=unread_seen(facts, ids),
+        credentials=tuple(
+            CredentialSeen(
+                kind=use.what,
+                name=use.name,
+                action=use.action,
+                process=ids.get(use.process),
+                events=use.events,
+                fingerprint=use.fingerprint,
+                where=use.where,
+                run=use.run,
+            )
+            for use in facts.credentials
+        ),
         contacts=tuple(
             ContactSeen(
                 what=c.what, descriptor=c.descriptor, errno=c.error, process=ids.get(c.process), events=c.events
@@ -264,6 +281,11 @@ def _network(facts: Facts, ids: _Ids) -> tuple[FlowSeen, ...]:
             bytes_in=flow.bytes_in,
             process=ids.get(flow.process),
             events=flow.events,
+            connections=flow.connections,
+            kept_bytes=flow.kept_bytes,
+            rule=flow.rule,
+            reason=flow.reason,
+            after_endpoint=flow.after_endpoint,
         )
         for flow in facts.flows
     )

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from supervisor.evidence.acting import escape_acting
+from supervisor.verdict.exchanges import RequestMade, UnreadSeen
 
 SCHEMA = "completion-argument/1"
 
@@ -141,7 +142,7 @@ class FileSeen(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class FlowSeen(Struct, frozen=True, kw_only=True):
-    """Attempts of one process to reach one address."""
+    """What one process did to reach one host; see `supervisor.evidence.facts.Flow`."""
 
     protocol: str
     host: str | None
@@ -152,16 +153,24 @@ class FlowSeen(Struct, frozen=True, kw_only=True):
     bytes_in: int
     process: str | None
     events: tuple[int, ...]
+    connections: int = 0
+    kept_bytes: int = 0
+    rule: str | None = None
+    reason: str | None = None
+    after_endpoint: bool = False
 
 
 class CredentialSeen(Struct, frozen=True, kw_only=True):
-    """One use of a credential."""
+    """One use of a credential: as `supervisor.evidence.facts.CredentialUse`, whose ``what`` is ``kind`` here."""
 
     kind: str
     name: str
     action: str
     process: str | None
     events: tuple[int, ...]
+    fingerprint: str | None = None
+    where: str | None = None
+    run: str | None = None
 
 
 class ContactSeen(Struct, frozen=True, kw_only=True):
@@ -205,6 +214,8 @@ class Effects(Struct, frozen=True, kw_only=True):
     contacts: tuple[ContactSeen, ...] = ()
     refusals: tuple[RefusalSeen, ...] = ()
     limits: tuple[LimitSeen, ...] = ()
+    requests: tuple[RequestMade, ...] = ()
+    unread: tuple[UnreadSeen, ...] = ()
 
 
 class Proof(Struct, frozen=True, kw_only=True):
@@ -387,7 +398,7 @@ def json_parts(completion: Completion) -> Iterator[bytes]:
 
 def _parts(completion: Completion) -> Iterator[bytes]:
     effects = completion.effects
-    if len(effects.files) + len(effects.processes) + len(effects.network) <= _INDENTED:
+    if len(effects.files) + len(effects.processes) + len(effects.network) + len(effects.requests) <= _INDENTED:
         yield msgspec.json.format(msgspec.json.encode(completion), indent=1) + b"\n"
         return
     yield from _struct_parts(completion)

@@ -8,6 +8,7 @@ from policies.types import Policy
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.histories import unknown
 from supervisor.evidence.naming import show
+from supervisor.verdict import services
 from supervisor.verdict.completion import (
     Finality,
     ObservedOutcome,
@@ -77,6 +78,7 @@ def judge(
     """
     situation = read_situation(facts, policy, sealed=sealed)
     found = judge_finality(situation)
+    grade = _grade_by_service(situation) or grade
     finality = _label(found, situation, grade, outcome_digest)
     effects = list_open_effects(situation, final=finality.verdict == "final")
     scope = judge_scope(facts, policy, sealed=sealed)
@@ -87,6 +89,14 @@ def judge(
         scope=scope,
         result=combine(finality, scope, graded=grade is not None),
     )
+
+
+def _grade_by_service(situation: Situation) -> Grade | None:
+    """Take the label from the service that the claim is about, if it is about one: no grader knows better."""
+    said = services.outcome(situation)
+    if said is None:
+        return None
+    return Grade(label=said.label, at_ns=said.at_ns, cause=said.cause, events=said.events)
 
 
 def _label(found: FinalityFound, situation: Situation, grade: Grade | None, outcome_digest: str | None) -> Finality:

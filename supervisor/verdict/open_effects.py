@@ -11,9 +11,12 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from policies.types import Commit, FilesMode, PeriodKind
-from supervisor.evidence.facts import FileHistory, OutsideContact, Process
+from supervisor.events import Kind
+from supervisor.evidence.facts import FileHistory, Flow, OutsideContact, Process, Route
 from supervisor.evidence.naming import listed, show
 from supervisor.verdict.completion import OpenEffect, Proof
+from supervisor.verdict.later import list_schedules
+from supervisor.verdict.services import declared_contact, list_services
 from supervisor.verdict.situation import SIGKILL, Capture, Following, Situation
 
 IN_SHARED = "changes of shared places"
@@ -32,6 +35,10 @@ def list_open_effects(situation: Situation, *, final: bool) -> tuple[OpenEffect,
     found = (
         *_processes(situation),
         *_contacts(situation),
+        *_connections(situation),
+        *list_services(situation),
+        *list_schedules(situation),
+        *_credentials(situation),
         *_persistent_files(situation, final=final),
         *_shared_files(situation),
     )
@@ -131,13 +138,25 @@ def _snapshot(situation: Situation) -> tuple[int, ...]:
 
 def _contacts(situation: Situation) -> Iterator[OpenEffect]:
     for contact in situation.contacts:
-        yield _contact(contact)
+        if declared_contact(contact, situation.policy) is None:
+            yield _contact(contact)
+
+
+_STARTERS = {
+    b"docker.sock": Route.CONTAINER,
+    b"containerd.sock": Route.CONTAINER,
+    b"podman.sock": Route.CONTAINER,
+    b"crio.sock": Route.CONTAINER,
+    b"system_bus_socket": Route.SCHEDULE,
+    b"private": Route.SCHEDULE,
+}
+"""Sockets, by their last component, of those who start containers or units when asked to; the rest are services."""
 
 
 def _contact(contact: OutsideContact) -> OpenEffect:
     return OpenEffect(
         id="",
-        route="service",
+        route=_STARTERS.get((contact.path or b"").rpartition(b"/")[2], Route.SERVICE).value,
         what=contact.what,
         status="unknown",
         could_affect=("outcome", "runs"),
@@ -149,13 +168,59 @@ def _contact(contact: OutsideContact) -> OpenEffect:
     )
 
 
+def _connections(situation: Situation) -> Iterator[OpenEffect]:
+    """Tell of hosts outside that were sent something: what they made of it is theirs, and another run can meet it."""
+    declared = {service.at for service in situation.policy.services}  # these have a row of their own
+    reached: dict[str, list[Flow]] = {}
+    for flow in situation.facts.flows:
+        if flow.decision == "allowed" and declared.isdisjoint({host_and_port(flow), f"{flow.ip}:{flow.port}"}):
+            reached.setdefault(host_and_port(flow), []).append(flow)
+    for host, flows in reached.items():
+        if any(flow.bytes_out for flow in flows) or any(flow.unfinished for flow in flows):
+            yield _connection(host, flows)
+
+
+def _connection(host: str, flows: list[Flow]) -> OpenEffect:
+    open_then = sum(flow.open_at_endpoint for flow in flows)
+    unfinished = sum(flow.unfinished for flow in flows)
+    sent = sum(flow.bytes_out for flow in flows)
+    what = f"{sent} bytes sent to {host} over {_count(sum(flow.connections for flow in flows))}"
+    if open_then:
+        what += f", {open_then} of them open at the endpoint"
+    closed = tuple(flow.events[-1] for flow in flows) if not unfinished else ()
+    return OpenEffect(
+        id="",
+        route="network",
+        what=what,
+        status="unknown" if unfinished else "terminal",
+        could_affect=("runs",),
+        handling="unresolved" if unfinished else "observed",
+        settled=not unfinished,
+        proof=Proof(checked=closed, supports=("finality",) if closed else ()),
+        events=tuple(number for flow in flows for number in flow.events[:_NAMED]),
+        bearing="does not affect this run's finality and scope; what it left there another run can meet",
+    )
+
+
+def _count(connections: int) -> str:
+    return "1 connection" if connections == 1 else f"{connections} connections"
+
+
+def host_and_port(flow: Flow) -> str:
+    """Name where a flow went, as a rule would."""
+    host = flow.host or flow.ip or ""
+    return f"[{host}]:{flow.port}" if ":" in host else f"{host}:{flow.port}"
+
+
 def _persistent_files(situation: Situation, *, final: bool) -> Iterator[OpenEffect]:
     """Tell of changes that stay in the host's workspace, where another run can meet them."""
     if not _stays(situation, final=final):
         return
     committed = situation.facts.timeline.committed
     refused = frozenset(committed.conflicts) if committed else frozenset()
-    changed = [h for h in situation.facts.files if _persists(h) and h.path not in refused]
+    kept = [h for h in situation.facts.files if _persists(h) and h.path not in refused]
+    yield from (_met(history) for history in kept if history.after is not None and history.after.kind in _MEETING)
+    changed = [h for h in kept if h.after is None or h.after.kind not in _MEETING]
     if changed:
         yield OpenEffect(
             id="",
@@ -169,6 +234,44 @@ def _persistent_files(situation: Situation, *, final: bool) -> Iterator[OpenEffe
             events=tuple(n for history in changed[:_NAMED] for n in history.events[-1:]),
             bearing="does not affect this run's verdicts on finality and scope; another run can meet it",
         )
+
+
+_MEETING = frozenset({Kind.FIFO, Kind.SOCKET})
+"""What is no content, but a place where processes of different runs can meet."""
+
+
+def _met(history: FileHistory) -> OpenEffect:
+    kind = history.after.kind.value if history.after else "place"
+    return OpenEffect(
+        id="",
+        route=Route.IPC.value,
+        what=f"{kind} that stays in the workspace: {show(history.path)}",
+        status="persistent",
+        could_affect=("runs",),
+        handling="unresolved",
+        settled=True,
+        proof=Proof(),
+        events=history.events[-1:],
+        bearing="does not affect this run's outcome; another run can meet whoever opens it",
+    )
+
+
+def _credentials(situation: Situation) -> Iterator[OpenEffect]:
+    """Tell of credentials that the trial made: taking its files away does not make one invalid elsewhere."""
+    for use in situation.facts.credentials:
+        if use.action == "created":
+            yield OpenEffect(
+                id="",
+                route=Route.CREDENTIAL.value,
+                what=f"{use.what} credential that was made: {use.name}",
+                status="persistent",
+                could_affect=("runs",),
+                handling="unresolved",
+                settled=True,
+                proof=Proof(),
+                events=use.events,
+                bearing="does not affect this run's outcome; nothing shows that it is not valid any more",
+            )
 
 
 def _persists(history: FileHistory) -> bool:

@@ -16,7 +16,9 @@ from collections.abc import Iterator
 import msgspec
 
 from policies.types import FilesMode, Policy
+from supervisor.evidence.credentials import CREATED, PASSED
 from supervisor.evidence.facts import Facts, FileHistory, FileState, Route, Touch
+from supervisor.evidence.guard import CANARY
 from supervisor.evidence.naming import show
 from supervisor.verdict.judge import Judgement
 
@@ -138,6 +140,8 @@ def index_run(
             for place in policy.files.shared
         ),
         contacts=tuple(_contacts(facts, policy, workspace, offset_ns)),
+        servers=tuple(_servers(facts, policy, offset_ns)),
+        secrets=tuple(_secrets(facts, run)),
         contention=tuple(_contention(facts)),
         gaps=tuple(_gaps(facts)),
         later=tuple(_later(judgement)),
@@ -240,6 +244,39 @@ def _left_behind(path: bytes, history: FileHistory, facts: Facts, policy: Policy
         before=state_digest(history.before),
         after=state_digest(history.after),
     )
+
+
+# -- servers and credentials -----------------------------------------------------------------------------------------
+
+
+def _servers(facts: Facts, policy: Policy, offset_ns: int) -> Iterator[Server]:
+    """Give whom the trial reached: through the gateway by what was really dialled, else by the socket's path."""
+    declared = {service.at: service.state.value for service in policy.services}
+    for flow in facts.flows:
+        if flow.decision != "allowed":
+            continue
+        name = f"{flow.host or flow.ip}:{flow.port}"
+        for address in flow.dialled or (f"{flow.ip}:{flow.port}",):
+            state = declared.get(name) or declared.get(address)
+            span = flow.first_ns + offset_ns, flow.last_ns + offset_ns
+            yield Server(address, name, state, *span, flow.events[:_KEPT_EVENTS])
+    for contact in facts.contacts:
+        if contact.error is None:
+            at_ns = contact.first_ns + offset_ns
+            where = contact.what if contact.path is None else f"unix:{show(contact.path)}"
+            yield Server(where, None, declared.get(where), at_ns, at_ns, contact.events[:_KEPT_EVENTS])
+
+
+def _secrets(facts: Facts, run: str) -> Iterator[Secret]:
+    """Give credentials by their fingerprints, and decoys by the run whose they are: that run made them."""
+    for use in facts.credentials:
+        events = use.events[:_KEPT_EVENTS]
+        if use.fingerprint is not None:
+            yield Secret(use.fingerprint, use.name, use.action, events)
+        elif use.what == CANARY and use.run is not None:
+            yield Secret(f"canary {use.run}", f"canary {use.name}", use.action, events)
+        elif use.what == CANARY and use.action == PASSED:
+            yield Secret(f"canary {run}", CANARY, CREATED, events)
 
 
 # -- marks ---------------------------------------------------------------------------------------------------------

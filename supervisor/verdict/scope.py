@@ -9,6 +9,8 @@ The laws:
 5. A call that the box refuses to everybody (mount, bpf, keyctl, a raw socket) is recorded under ``effects.refusals``
    and is no violation by itself: ordinary programs probe for such calls, nothing was sent, and no file was meant. Its
    consequence, a transmission or a write, would be one.
+6. Looking for a credential is none either, since ordinary programs do. A decoy that was placed is one wherever it is
+   met: in what was sent, in a file of the workspace or of a shared place, in another run.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from supervisor.events import ProcessKey
 from supervisor.evidence.facts import Change, Facts, FileHistory, Flow
 from supervisor.evidence.naming import Names, show
 from supervisor.verdict.completion import Reason, Scope
+from supervisor.verdict.services import declared_contact
 
 REFUSED = frozenset({errno.EPERM, errno.EACCES, errno.EROFS})
 """An attempt that failed so was refused. Others (the name exists, or does not) asked for nothing that could happen."""
@@ -33,7 +36,13 @@ def judge_scope(facts: Facts, policy: Policy, *, sealed: bool) -> Scope:
     names = Names(facts.processes)
     violations = tuple(
         violation
-        for found in (_files(facts, policy), _denied(facts), _flows(facts), _contacts(facts))
+        for found in (
+            _files(facts, policy),
+            _denied(facts),
+            _flows(facts),
+            _contacts(facts, policy),
+            _credentials(facts),
+        )
         for violation in found
     )
     named = tuple(
@@ -94,20 +103,49 @@ _TRIED = {
 def _flows(facts: Facts) -> Iterator[_Found]:
     for flow in facts.flows:
         if flow.decision != "allowed":
-            rule = "blocked-datagram" if flow.protocol == "udp" else "blocked-connection"
-            yield rule, f"{flow.protocol} to {_address(flow)} was {flow.decision}", flow.process, flow.events
+            rule, what = _refused_flow(flow)
+            why = f": {flow.reason}" if flow.reason else ""
+            hint = f"; {flow.would_allow} would allow it" if flow.would_allow else ""
+            yield rule, f"{what}{why}{hint}", flow.process, flow.events
+
+
+def _refused_flow(flow: Flow) -> tuple[str, str]:
+    """Give the rule that was broken, and what was done."""
+    if flow.protocol == "dns":
+        answered = (
+            "was answered with an address that leads nowhere" if flow.decision == "sinkholed" else "got no answer"
+        )
+        return "forbidden-lookup", f"the name {show(flow.host.encode()) if flow.host else '(none)'} {answered}"
+    if flow.decision == "sinkholed":
+        return "sinkholed-connection", f"{flow.protocol} to {_address(flow)} was swallowed"
+    if flow.protocol == "tcp":
+        return "blocked-connection", f"tcp to {_address(flow)} was blocked"
+    text = f"{flow.protocol} to {_address(flow)} was blocked: nothing but TCP and questions for names can leave"
+    return ("blocked-datagram" if flow.protocol == "udp" else "blocked-connection"), text
 
 
 def _address(flow: Flow) -> str:
     host = flow.host or flow.ip or "an unknown address"
-    return f"[{host}]:{flow.port}" if ":" in host else f"{host}:{flow.port}"
+    where = f"[{host}]:{flow.port}" if ":" in host else f"{host}:{flow.port}"
+    return f"{where} ({flow.ip})" if flow.host and flow.ip else where
 
 
-def _contacts(facts: Facts) -> Iterator[_Found]:
+def _contacts(facts: Facts, policy: Policy) -> Iterator[_Found]:
     for contact in facts.contacts:
+        if declared_contact(contact, policy) is not None:
+            continue
         rule = "descriptor-outside" if contact.descriptor else "contact-outside"
         failed = f" (failed: {errno.errorcode.get(contact.error, contact.error)})" if contact.error else ""
         yield rule, f"{contact.what}, outside the box{failed}", contact.process, contact.events
+
+
+def _credentials(facts: Facts) -> Iterator[_Found]:
+    """A decoy that is met elsewhere violates, whoever brought it there; the run that placed it is named."""
+    for use in facts.credentials:
+        if use.violates:
+            whose = f" of run {use.run}" if use.run else ""
+            where = f": {use.where}" if use.where else ""
+            yield "leaked-canary", f"the {use.name} canary{whose} was met{where}", use.process, use.events
 
 
 def _gaps(facts: Facts, *, sealed: bool) -> Iterator[Reason]:

@@ -85,7 +85,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     (work / "answers" / "key").write_text("ANSWER\n")
     (work / "existing").write_text("1\n")
     (base / "policy.toml").write_text(
-        'schema = 1\n[claim]\noutcome = "notes/allowed"\n[files]\nwrite = ["notes/**"]\noutside = "deny"\nread_deny = ["answers"]\n'
+        'schema = 1\n[claim]\noutcome = "notes/allowed"\n[files]\nwrite = ["notes/**"]\noutside = "deny"\n'
+        'read_deny = ["answers"]\n'
         'shared = [{path = "shared", reset = "removed and made again"}]\n'
     )
     with lab.start("-p", str(base / "policy.toml"), "--", "sh", "-c", ACT) as process:

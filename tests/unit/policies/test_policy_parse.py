@@ -87,7 +87,10 @@ def test_the_digest_tells_policies_apart_and_nothing_else() -> None:
     ("body", "place", "message"),
     [
         ("colour = 1", "colour", "unknown key"),
-        ("[network]\nallow = []", "network.allow", "unknown key"),
+        ("[network]\nallowed = []", "network.allowed", "unknown key"),
+        ("[network]\nallow = ['http://x']", "network.allow[0]", "expected a network such as 203.0.113.0/24"),
+        ("[network]\nmap = ['a:1=b:2']", "network.map", "expected a table of"),
+        ("[network]\nmap = {'a.test:80' = 'b.test:80'}", "network.map.a.test:80", "expected an address to dial"),
         ("[claim]\ndecided_by = 'event'", "claim.decided_by", "unknown key"),
         ("[[order]]\nfirst = 'a'", "order", "unknown key"),
         ("[claim]\nscope = ['a', 2]", "claim.scope[1]", "expected a string, got an integer 2"),
@@ -108,7 +111,7 @@ def test_the_digest_tells_policies_apart_and_nothing_else() -> None:
         ("[claim]\nscope = ['a/..']", "claim.scope[0]", "expected a path without .."),
         ("[files]\nwrite = ['a', 'b/../*']", "files.write[1]", "expected a path without .."),
         ('[files]\nworkspace = "a\\u0000b"', "files.workspace", "expected a string without NUL"),
-        ("[network]\ndefault = 'allow'", "network.default", "expected deny, got 'allow'"),
+        ("[network]\ndefault = 'some'", "network.default", "expected deny or sinkhole or allow, got 'some'"),
         ("[credentials]\nenv = ['A=b']", "credentials.env[0]", "got 'A=b'"),
         ("[files]\nworkspace = ''", "files.workspace", "got an empty one"),
         ("[files]\nmode = 'direct'\ncommit = 'never'", "files.commit", "expected staged files"),
@@ -197,7 +200,7 @@ def test_every_field_of_the_types_has_a_key() -> None:
     for section in SECTIONS:
         assert is_dataclass(section.type)
         assert [key.field for key in section.keys] == [field.name for field in fields(section.type)]
-    assert {section.name for section in SECTIONS} == {field.name for field in fields(Policy)} - {"name"}
+    assert {section.name for section in SECTIONS} == {field.name for field in fields(Policy)} - {"name", "services"}
 
 
 def test_the_schema_knows_every_key_and_refuses_others() -> None:
@@ -208,5 +211,5 @@ def test_the_schema_knows_every_key_and_refuses_others() -> None:
         table = schema["properties"][section.name]
         assert table["additionalProperties"] is False
         assert set(table["properties"]) == {key.name for key in section.keys}
-    assert schema["properties"]["network"]["properties"]["default"]["enum"] == ["deny"]
+    assert schema["properties"]["network"]["properties"]["default"]["enum"] == ["deny", "sinkhole", "allow"]
     assert schema["properties"]["stop"]["properties"]["settle"]["default"] == "2s"
