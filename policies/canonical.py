@@ -62,17 +62,14 @@ def _table(section: Section, value: object) -> dict[str, Any]:
     return {name: plain for name, plain in found.items() if plain is not None}
 
 
-def _plain(key: Key, value: object) -> Any:  # noqa: ANN401, PLR0911  (whatever JSON can hold; one row a shape)
+def _plain(key: Key, value: object) -> Any:  # noqa: ANN401, C901, PLR0911  (whatever JSON can hold; one row a shape)
     match value:
         case tuple() if key.shape is Shape.MAPPINGS:
             return dict(text.split("=", 1) for text in sorted(value))
         case Memory() | float() | int() | None if key.shape in _AMOUNTS:
             return plain_amount(value)
-<<<<<<< HEAD
         case int() | None if key.shape is Shape.BYTES:
             return plain_bytes(value)
-=======
->>>>>>> main
         case bool():
             return value
         case Period():

@@ -41,15 +41,11 @@ class Shape(StrEnum):
     COUNT = "count"
     CPUS = "number"
     SIZE = "size"
-<<<<<<< HEAD
     BYTES = "bytes"
-    FLAG = "flag"
-=======
     FLAG = "flag"
     ALLOW = "hosts"
     DENY = "denied hosts"
     MAPPINGS = "table"
->>>>>>> main
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,12 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
-<<<<<<< HEAD
-from policies.amounts import parse_bytes, parse_count, parse_cpus, parse_memory
-=======
 from policies import services
-from policies.amounts import parse_count, parse_cpus, parse_memory
->>>>>>> main
+from policies.amounts import parse_bytes, parse_count, parse_cpus, parse_memory
 from policies.durations import parse_duration, parse_period
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
 from policies.types import Commit, FilesMode, Period, Policy, SharedPlace
@@ -225,11 +221,8 @@ def _read_key(key: Key, value: object, section: str) -> object:  # noqa: C901, P
             return parse_cpus(value, place=place)
         case Shape.SIZE:
             return parse_memory(value, place=place)
-<<<<<<< HEAD
         case Shape.BYTES:
             return parse_bytes(value, place=place)
-=======
->>>>>>> main
         case Shape.FLAG:
             return _flag(value, place)
         case Shape.DURATION | Shape.PERIOD | Shape.TEXT:

@@ -14,6 +14,7 @@ from policies.types import Policy
 _AMOUNTS: dict[Shape, dict[str, Any]] = {
     Shape.COUNT: {"anyOf": [{"type": "integer", "minimum": 1}, {"const": NONE}]},
     Shape.CPUS: {"anyOf": [{"type": "number", "minimum": LEAST_CPUS}, {"const": NONE}]},
+    Shape.BYTES: {"type": "string", "pattern": f"^{BYTES_PATTERN}$"},
     Shape.SIZE: {"type": "string", "pattern": f"^{SIZE_PATTERN}$"},
 }
 _FILLED = {"type": "string", "minLength": 1}
@@ -73,14 +74,9 @@ def _shape(key: Key) -> dict[str, Any]:  # noqa: PLR0911 - one row a shape
             return {"type": "string", "pattern": f"^({PERIOD_PATTERN})$"}
         case Shape.CHOICE:
             return {"enum": [choice.value for choice in key.choices]}
-<<<<<<< HEAD
-        case Shape.BYTES:
-            return {"type": "string", "pattern": f"^{BYTES_PATTERN}$"}
-=======
->>>>>>> main
         case Shape.FLAG:
             return {"type": "boolean"}
-        case Shape.COUNT | Shape.CPUS | Shape.SIZE:
+        case Shape.COUNT | Shape.CPUS | Shape.SIZE | Shape.BYTES:
             return _AMOUNTS[key.shape]
         case _:
             assert_never(key.shape)

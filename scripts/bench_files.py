@@ -4,8 +4,8 @@
 
 Workloads: ``git status`` in 50,000 files, ``pip install`` of 30 local wheels, a tree of 40,000 small files as a package
 manager makes it, 2 GB written in one go. Ways: ``bwrap`` over an overlay mount, ``supervise`` with the writes left
-staged, by turns; both leave the workspace as it is. ``inside`` is what the workload itself took; ``whole`` ends with the report of the run;
-``memory`` is the most that any process of the way held, the supervisor's report among them.
+staged, by turns; both leave the workspace as it is. ``inside`` is what the workload itself took; ``whole`` ends
+with the report; ``memory`` is the most that any process of the way held, the supervisor's report among them.
 """
 
 from __future__ import annotations

@@ -86,10 +86,7 @@ def _read(trial: Trial) -> Iterator[Event]:
     return read_events(trial.prepared.run.log, lambda slab, first: decode_slab(slab, first, machine))
 
 
-<<<<<<< HEAD
-def _collect(trial: Trial, stage: Stage | InPlace) -> Facts:
-=======
-def _collect(trial: Trial, stage: Stage, outgoing: Outgoing, on_disk: Mapping[bytes, bytes]) -> Facts:
+def _collect(trial: Trial, stage: Stage | InPlace, outgoing: Outgoing, on_disk: Mapping[bytes, bytes]) -> Facts:
     """Fold the log; a path that it has without a credential's value is looked at under the name that it has on disk."""
     in_log = {path: name for name, path in on_disk.items()}
 
@@ -97,7 +94,6 @@ def _collect(trial: Trial, stage: Stage, outgoing: Outgoing, on_disk: Mapping[by
         found = stage.observe([on_disk.get(name, name) for name in names])
         return {in_log.get(path, path): observed for path, observed in found.items()}
 
->>>>>>> main
     return collect(
         outgoing.through(_read(trial)),
         policy=trial.prepared.request.policy,
@@ -108,10 +104,7 @@ def _collect(trial: Trial, stage: Stage, outgoing: Outgoing, on_disk: Mapping[by
     )
 
 
-<<<<<<< HEAD
-def _commit(trial: Trial, stage: Stage | InPlace, facts: Facts) -> Facts:
-=======
-def _schedules(trial: Trial, stage: Stage, facts: Facts) -> Facts:
+def _schedules(trial: Trial, stage: Stage | InPlace, facts: Facts) -> Facts:
     """Look for what was left to run later; a trial that changed nothing left nothing."""
     if not facts.files:
         return facts
@@ -120,8 +113,7 @@ def _schedules(trial: Trial, stage: Stage, facts: Facts) -> Facts:
     return record_schedules(trial, stage, facts)
 
 
-def _commit(trial: Trial, stage: Stage, facts: Facts) -> Facts:
->>>>>>> main
+def _commit(trial: Trial, stage: Stage | InPlace, facts: Facts) -> Facts:
     """Apply the stage if the policy says so; what became of it is an event and a fact."""
     files = trial.prepared.request.policy.files
     if isinstance(stage, InPlace):

@@ -186,14 +186,9 @@ def _record_endpoint(trial: Trial, *, ended: bool, alive: tuple[int, ...]) -> No
     trial.boundary()
 
 
-<<<<<<< HEAD
-def _capture(trial: Trial, stage: Stage | InPlace, *, thaw: bool) -> None:
-    """Freeze, capture the outcome, and go on if asked to."""
-=======
-def _capture(watch: Watch, stage: Stage, *, thaw: bool) -> None:
+def _capture(watch: Watch, stage: Stage | InPlace, *, thaw: bool) -> None:
     """Freeze, capture the outcome, hear what services said of this moment, and go on if asked to."""
     trial = watch.trial
->>>>>>> main
     if not trial.brake.hold(_BOUNDARY):
         trial.brake.release(_BOUNDARY)
         return

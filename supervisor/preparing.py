@@ -43,11 +43,8 @@ from supervisor.streams import is_open
 from supervisor.version import VERSION
 
 if TYPE_CHECKING:
-<<<<<<< HEAD
-    from supervisor.launch.inplace import InPlace
-=======
     from supervisor.inspected import Inspection
->>>>>>> main
+    from supervisor.launch.inplace import InPlace
 
 _TOKEN_BYTES = 4
 
@@ -181,7 +178,6 @@ def prepare(request: RunRequest) -> Prepared:
     )
 
 
-<<<<<<< HEAD
 def prepare_writes(prepared: Prepared) -> Stage | InPlace:
     """Make ready what takes the writes to the workspace, or records what it was before they are made in place.
 
@@ -200,14 +196,14 @@ def prepare_writes(prepared: Prepared) -> Stage | InPlace:
     writes = InPlace(prepared.run, prepared.workspace)
     writes.prepare(limit_bytes=files.before_limit, nested=nested_in_place(workspace, home), hidden=home)
     return writes
-=======
+
+
 def _inspection(request: RunRequest, run_id: str) -> Inspection | None:
     if not request.policy.network.inspect:
         return None
     from supervisor.inspected import prepare_inspection  # noqa: PLC0415 - with ssl and cryptography's x509, 60 ms
 
     return prepare_inspection(request.policy.network, run=run_id, cwd=request.cwd, now=clock.now_utc())
->>>>>>> main
 
 
 def _signing_key(request: RunRequest, home: Home) -> tuple[SigningKey, Path | None]:

@@ -303,16 +303,8 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
             redact=None if redactor.empty else lambda event: redact_event(event, redactor),
         )
         stack.callback(log.close)
-<<<<<<< HEAD
-        box = stack.enter_context(hold(prepared.spec, cgroup, joins=limited.joins, meanwhile=_import_later))
-        if prepared.request.policy.files.keep:
-            witness.keep_content(box.workspace_device())
-=======
         box = stack.enter_context(_hold_box(prepared, cgroup, limited, gateway))
->>>>>>> main
-        prefer_trial_as_victim(box.main_pid, box.helper_pids)
-        _write_layers(prepared.run.outside, box)
-        _write_layers(prepared.run.nested, box)
+        _take_in(box, prepared, witness)
         syncer = Syncer(log, on_error=room.fail)
         places = prepared.request.policy.log.checkpoint_to
         signer = Signer(log, run.log, prepared.key, run_id=run.id, places=places)
@@ -428,6 +420,15 @@ def _record_loss(log: LogWriter, loss: Loss) -> None:
 def _stop_quietly(consumer: Consumer) -> None:
     with suppress(Exception):  # on the way out: what is wrong has been raised already
         consumer.stop()
+
+
+def _take_in(box: Box, prepared: Prepared, witness: KernelWitness) -> None:
+    """Do with a box that stands what has to be done before CMD is released."""
+    if prepared.request.policy.files.keep:
+        witness.keep_content(box.workspace_device())
+    prefer_trial_as_victim(box.main_pid, box.helper_pids)
+    for place in (prepared.run.outside, prepared.run.nested):
+        _write_layers(place, box)
 
 
 def _write_layers(place: Path, box: Box) -> None:

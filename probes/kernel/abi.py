@@ -22,17 +22,12 @@ WRITER = struct.Struct("<8QII8x")
 WRITER_KEY = struct.Struct("<II")
 #: struct w_member: cgroup, start_ns, leader_ended, files_end
 MEMBER = struct.Struct("<QQII")
-<<<<<<< HEAD
 #: struct w_orders: epoch, network, keep, -
 ORDERS = struct.Struct("<III4x")
-=======
-#: struct w_orders: epoch, network
-ORDERS = struct.Struct("<II")
 #: struct w_port: trial, ip, port, protocol, pad
 PORT = struct.Struct("<Q16sHHI")
 #: struct w_owner: start_ns, pid, pad
 OWNER = struct.Struct("<QII")
->>>>>>> main
 #: struct w_looks: flags, pad, filter
 LOOKS = struct.Struct("<II16Q")
 #: struct w_watched: cgroup, id, sort, pad

@@ -200,24 +200,15 @@ struct w_owner {
 
 #define W_CHECK(type, size) _Static_assert(sizeof(type) == (size), #type)
 W_CHECK(struct w_record, 56);
-<<<<<<< HEAD
-W_CHECK(struct w_trial, 120);
-W_CHECK(struct w_orders, 16);
-=======
 W_CHECK(struct w_trial, 144);
-W_CHECK(struct w_orders, 8);
->>>>>>> main
+W_CHECK(struct w_orders, 16);
 W_CHECK(struct w_looks, 136);
 W_CHECK(struct w_watched, 24);
 W_CHECK(struct w_settings, 16);
 W_CHECK(struct w_member, 24);
-<<<<<<< HEAD
 W_CHECK(struct w_writer, 80);
-=======
-W_CHECK(struct w_writer, 72);
 W_CHECK(struct w_dial, 24);
 W_CHECK(struct w_port, 32);
 W_CHECK(struct w_owner, 16);
->>>>>>> main
 
 #endif

@@ -99,11 +99,7 @@ class KernelWitness:
             ring_fd = libbpf.create_ring(ring_bytes)
             for name, value in (
                 ("trials", bytes(abi.Trial())),
-<<<<<<< HEAD
-                ("orders", abi.ORDERS.pack(0, abi.Network.REFUSE, 0)),
-=======
-                ("orders", abi.ORDERS.pack(0, network)),
->>>>>>> main
+                ("orders", abi.ORDERS.pack(0, network, 0)),
                 ("rings", ring_fd.to_bytes(4, "little")),
             ):
                 entries = libbpf.BpfMap(libbpf.open_pin(directory / name), len(value))

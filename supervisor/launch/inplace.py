@@ -31,7 +31,7 @@ from supervisor.launch.inventory import (
 )
 from supervisor.launch.observe import Observer, problem
 from supervisor.launch.recording import take_inventory
-from supervisor.launch.stage import Stage
+from supervisor.launch.stage import Stage, read_regular
 from supervisor.launch.state import RunDir
 from supervisor.launch.tree import Tree, by_descriptor, is_below, split
 
@@ -130,6 +130,20 @@ class InPlace:
         except OSError as err:
             after = problem(f"cannot be read: {err.strerror}")
         return Observed(before=before, after=after)
+
+    def read(self, path: bytes, at_most: int) -> bytes | None:
+        """Read a regular file as the trial left it; None when it is none, is longer, or cannot be read.
+
+        Args:
+            path: absolute, as events have it.
+            at_most: bytes.
+        """
+        try:
+            if not self.inventory.covers(path):
+                return self._stage.read(path, at_most)
+            return read_regular(*self.place(path), at_most)
+        except OSError:
+            return None
 
     def changed(self) -> Iterator[bytes]:
         """Give every path of the workspace to which something was done since the inventory, absolute, each once.

@@ -179,9 +179,9 @@ class Stage:
                 return None
             if view is None:
                 with Tree(split(path)[0] or b"/") as tree:
-                    return _read(tree, split(path)[1], at_most)
+                    return read_regular(tree, split(path)[1], at_most)
             node = view.find(place[1])
-            return None if node is None else _read(*view.place(node), at_most)
+            return None if node is None else read_regular(*view.place(node), at_most)
         except OSError:
             return None
 
@@ -297,7 +297,6 @@ class Stage:
         return self._views[top]
 
 
-<<<<<<< HEAD
 def _read_map(place: Path) -> dict[bytes, Path]:
     """Read which mount points had their writes kept below a directory of the run."""
     try:
@@ -305,8 +304,14 @@ def _read_map(place: Path) -> dict[bytes, Path]:
     except FileNotFoundError:
         return {}
     return {os.fsencode(point): place / str(number) for point, number in found.items()}
-=======
-def _read(tree: Tree, path: bytes, at_most: int) -> bytes | None:
+
+
+def read_regular(tree: Tree, path: bytes, at_most: int) -> bytes | None:
+    """Read a regular file of a tree; None when it is none, or longer.
+
+    Raises:
+        OSError: it cannot be read.
+    """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     with tree.parent(path) as (directory, name):
         descriptor = os.open(name, flags, dir_fd=directory)
@@ -315,11 +320,6 @@ def _read(tree: Tree, path: bytes, at_most: int) -> bytes | None:
             return None
         content = file.read(at_most + 1)
     return content if len(content) <= at_most else None
-
-
-def _attributes(found: os.stat_result) -> tuple[int, ...]:
-    return found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns
->>>>>>> main
 
 
 def _shifted(allowed: Allowed, prefix: bytes) -> Allowed:
