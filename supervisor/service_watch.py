@@ -240,7 +240,7 @@ def parse_announcement(note: str) -> tuple[str, str] | None:
         return None
     try:
         said = json.loads(note)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     service, operation = said.get("service"), said.get("operation")
     if isinstance(operation, int) and not isinstance(operation, bool):
