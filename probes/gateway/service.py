@@ -266,6 +266,9 @@ class Service:
             host = question.host
 
             def found(addresses: tuple[Address, ...] | None) -> None:
+                if addresses and family == socket.AF_INET6:
+                    # We accept before we dial: a client would take an address that this host has no way to for good.
+                    addresses = tuple(address for address in addresses if source_for(address) is not None)
                 own = frozenset(filter(self.is_own, addresses or ()))
                 complete = judge_found(question, judged, addresses, own)
                 self.answers.note(host, complete.addresses)
@@ -313,14 +316,19 @@ class Service:
     @staticmethod
     def is_own(address: Address) -> bool:
         """Tell whether an address is the host's: who would go there, would go there from that very address."""
-        plain = plain_address(address)
-        family = socket.AF_INET if plain.version == 4 else socket.AF_INET6  # noqa: PLR2004
+        return source_for(address) == str(plain_address(address))
+
+
+def source_for(address: Address) -> str | None:
+    """Ask the host's routes, sending nothing, from which of its addresses it would go to another; None for no way."""
+    plain = plain_address(address)
+    family = socket.AF_INET if plain.version == 4 else socket.AF_INET6  # noqa: PLR2004
+    try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            try:
-                probe.connect((str(plain), _DNS_PORT))
-            except OSError:
-                return False
-            return str(probe.getsockname()[0]) == str(plain)
+            probe.connect((str(plain), _DNS_PORT))
+            return str(probe.getsockname()[0])
+    except OSError:
+        return None
 
 
 def _reply_from(sock: socket.socket, ancillary: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:

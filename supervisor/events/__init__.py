@@ -50,7 +50,7 @@ from supervisor.events.processes import (
     SyscallRefused,
 )
 from supervisor.events.schedules import ScheduleFound
-from supervisor.events.services import ServiceAnswered
+from supervisor.events.services import ServiceAnswered, ServiceShown
 from supervisor.events.sockets import (
     ConnectionAttempted,
     ConnectionBlocked,
@@ -59,6 +59,7 @@ from supervisor.events.sockets import (
     SocketBound,
     SocketCreated,
 )
+from supervisor.events.tools import BudgetReached, ToolAnswered, ToolCalled
 from supervisor.events.trial import (
     CheckpointMissed,
     CheckpointSigned,
@@ -82,6 +83,7 @@ from supervisor.events.trial import (
 from supervisor.events.witness import EventsLost, LogWaited, UnknownRecorded
 
 __all__ = [
+    "BudgetReached",
     "CanaryLeaked",
     "CanaryPlaced",
     "CheckpointMissed",
@@ -139,12 +141,15 @@ __all__ = [
     "RequestSent",
     "ScheduleFound",
     "ServiceAnswered",
+    "ServiceShown",
     "SignalSent",
     "SocketBound",
     "SocketCreated",
     "StageCommitted",
     "StreamDigested",
     "SyscallRefused",
+    "ToolAnswered",
+    "ToolCalled",
     "TrialCounted",
     "TrialEmptied",
     "TrialEndpoint",

@@ -78,7 +78,13 @@ def judge_finality(situation: Situation) -> FinalityFound:
             answer = row.answer(period)
             closed, why, events = _resolve(answer, situation)
             found = [
-                Reason(rule=row.rule, text=f"{text}{why}", events=numbers + events, basis=row.basis)
+                Reason(
+                    rule=row.rule,
+                    text=f"{text}{why}",
+                    events=numbers + events,
+                    basis=row.basis,
+                    keeps_open=not closed,
+                )
                 for text, numbers in findings
             ]
             (final if closed else unresolved).extend(found)

@@ -38,6 +38,7 @@ class Grade:
         label: ``success``, ``failure``, or None when it gave none (``cause`` then says why).
         at_ns: when that state was, CLOCK_BOOTTIME.
         digest: of that state.
+        by: who gave it: ``grader``, or the ``service`` that the claim is about.
     """
 
     label: str | None
@@ -45,6 +46,7 @@ class Grade:
     digest: str | None = None
     cause: str | None = None
     events: tuple[int, ...] = ()
+    by: str = "grader"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +98,7 @@ def _grade_by_service(situation: Situation) -> Grade | None:
     said = services.outcome(situation)
     if said is None:
         return None
-    return Grade(label=said.label, at_ns=said.at_ns, cause=said.cause, events=said.events)
+    return Grade(label=said.label, at_ns=said.at_ns, cause=said.cause, events=said.events, by="service")
 
 
 def _label(found: FinalityFound, situation: Situation, grade: Grade | None, outcome_digest: str | None) -> Finality:
@@ -104,7 +106,7 @@ def _label(found: FinalityFound, situation: Situation, grade: Grade | None, outc
     reasons = found.reasons
     ungraded = grade is not None and grade.label is None
     if ungraded and grade is not None:
-        text = f"the grader gave no label: {grade.cause or 'no reason is known'}"
+        text = f"the {grade.by} gave no label: {grade.cause or 'no reason is known'}"
         reasons = (Reason(rule="no-label", text=text, events=grade.events), *reasons)
     final = found.final and not ungraded
     return Finality(
@@ -113,7 +115,7 @@ def _label(found: FinalityFound, situation: Situation, grade: Grade | None, outc
         observed=_observed(found, situation, grade, outcome_digest),
         intervened=found.intervened,
         reasons=reasons,
-        cause="grader" if ungraded else None,
+        cause=grade.by if ungraded and grade is not None else None,
     )
 
 
