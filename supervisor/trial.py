@@ -150,7 +150,7 @@ class Trial:
 
     def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind
         """Write an event of the supervisor, and give it: numbered, with the time it is written at."""
-        return redact_event(record(self.log, kind, **fields), self.prepared.credentials.redactor)
+        return redact_event(record(self.log, kind, **fields), self.prepared.credentials.redactor, where="")
 
     def identify(self, pids: tuple[int, ...]) -> tuple[ProcessKey, ...]:
         """Name members for ever, in order of their start."""
