@@ -14,6 +14,7 @@ from policies.types import Policy
 _AMOUNTS: dict[Shape, dict[str, Any]] = {
     Shape.COUNT: {"anyOf": [{"type": "integer", "minimum": 1}, {"const": NONE}]},
     Shape.CPUS: {"anyOf": [{"type": "number", "minimum": LEAST_CPUS}, {"const": NONE}]},
+    Shape.BYTES: {"type": "string", "pattern": f"^{BYTES_PATTERN}$"},
     Shape.SIZE: {"type": "string", "pattern": f"^{SIZE_PATTERN}$"},
 }
 _FILLED = {"type": "string", "minLength": 1}
@@ -55,7 +56,7 @@ def _key(key: Key, defaults: dict[str, Any]) -> dict[str, Any]:
     return {**_shape(key), "description": key.about, **default}
 
 
-def _shape(key: Key) -> dict[str, Any]:  # noqa: C901, PLR0911 - one row a shape
+def _shape(key: Key) -> dict[str, Any]:  # noqa: PLR0911 - one row a shape
     pattern = f"^({key.pattern})$" if key.pattern else _NO_PARENT if key.is_path else None
     text = {"type": "string", "minLength": 1, **({"pattern": pattern} if pattern else {})}
     match key.shape:
@@ -73,11 +74,9 @@ def _shape(key: Key) -> dict[str, Any]:  # noqa: C901, PLR0911 - one row a shape
             return {"type": "string", "pattern": f"^({PERIOD_PATTERN})$"}
         case Shape.CHOICE:
             return {"enum": [choice.value for choice in key.choices]}
-        case Shape.BYTES:
-            return {"type": "string", "pattern": f"^{BYTES_PATTERN}$"}
         case Shape.FLAG:
             return {"type": "boolean"}
-        case Shape.COUNT | Shape.CPUS | Shape.SIZE:
+        case Shape.COUNT | Shape.CPUS | Shape.SIZE | Shape.BYTES:
             return _AMOUNTS[key.shape]
         case _:
             assert_never(key.shape)

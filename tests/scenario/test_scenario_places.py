@@ -97,7 +97,10 @@ def test_a_workspace_on_a_read_only_mount_is_left_as_it_is(lab: Lab) -> None:
     setup = f'{FILL}; cd /; mount --bind "$WORK" "$WORK"; mount -o remount,ro,bind "$WORK"'
     ended = lab.call_in(setup, "--", "sh", "-c", ACT, then="cat a; ls")
     assert ended.stdout.decode() == "1\na\ndir\ngone\nsame\n"
-    assert f"{lab.work}: nothing of what is staged was applied: read-only file system" in ended.stderr.decode()
+    assert (
+        f"{lab.work}: staged writes cannot be copied, the workspace is as it was: read-only file system"
+        in ended.stderr.decode()
+    )
     assert lab.report()["finality"]["verdict"] == "unresolved"
 
 
@@ -151,7 +154,10 @@ def test_without_room_a_commit_does_nothing(lab: Lab) -> None:
     ended = lab.call_in(setup, "--", "sh", "-c", script, then=then)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.decode() == "1\na\nold\n2\n3000000\n"
-    assert f"{lab.work}: nothing of what is staged was applied: no space left" in ended.stderr.decode().lower()
+    assert (
+        f"{lab.work}: staged writes cannot be copied, the workspace is as it was: no space left"
+        in ended.stderr.decode().lower()
+    )
 
 
 def test_a_full_stage_is_told_with_its_place(lab: Lab) -> None:
