@@ -212,5 +212,5 @@ def redacted_paths(trial: Trial, paths: Iterable[bytes]) -> dict[bytes, bytes]:
     redactor = trial.prepared.credentials.redactor
     if not redactor.met:
         return {}  # no path of the log can be another one than on disk
-    clean = ((redactor.redact(path, where="files"), path) for path in paths)
+    clean = ((redactor.redact(path, where=""), path) for path in paths)
     return {name: path for name, path in clean if name is not path}

@@ -146,6 +146,19 @@ def test_nothing_that_lives_on_reaches_the_host(lab: Lab) -> None:
     assert not wait_until(lambda: (lab.work / "a").read_text() != "end\n", patience_s=0.3)
 
 
+def test_isolation_covers_mounts_in_the_workspace(lab: Lab) -> None:
+    """What lives on cannot write to another file system there either: the proof is about all of the workspace."""
+    (lab.work / "n").mkdir()
+    setup = "mount -t tmpfs none n; echo 1 > n/a"
+    script = "(setsid sh -c 'sleep 1; echo late > n/a; echo late > b' 2> /dev/null &)"
+    ended = lab.call_in(setup, "--at-endpoint", "isolate", "--settle", "20s", "--", "sh", "-c", script, then="cat n/a")
+    assert (ended.returncode, ended.stdout) == (0, b"1\n"), ended.stderr
+    assert not (lab.work / "b").exists()
+    files = {file["path"]: file for file in lab.report()["effects"]["files"] if "path" in file}
+    assert [attempt["errno"] for attempt in files["n/a"]["attempts"]] == [30]
+    assert [attempt["errno"] for attempt in files["b"]["attempts"]] == [30]
+
+
 def test_without_room_a_commit_does_nothing(lab: Lab) -> None:
     """The workspace is as it was, its place is named, and with room again the commit is made."""
     setup = 'mount -t tmpfs -o size=4M none "$WORK"; cd "$WORK"; echo 1 > a; head -c 2000000 /dev/zero > old'
