@@ -25,7 +25,7 @@ from policies.addresses import Address, plain_address, read_address
 from policies.hosts import written
 from policies.network import NetworkRules
 from probes.gateway.answers import Answers
-from probes.gateway.ground import IP_PKTINFO, Ground
+from probes.gateway.ground import IP_PKTINFO, Ground, lost_datagrams
 from probes.gateway.lookout import Lookout
 from probes.gateway.loop import READ, Loop, boottime_ns
 from probes.gateway.porter import Porter
@@ -160,7 +160,7 @@ class Service:
             self._take_all()  # those that there was no room for
         counted = GatewayStopped(
             n=-1, time_ns=boottime_ns(), connections=self._accepted, questions=self._questions,
-            received_bytes=self.received_bytes,
+            received_bytes=self.received_bytes, lost=sum(map(lost_datagrams, self._ground.resolvers)),
         )  # fmt: skip
         self.tell(counted)
         self._tell_all()

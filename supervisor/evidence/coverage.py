@@ -142,6 +142,9 @@ def _gateway(account: GatewayAccount, counted: TrialCounted | None) -> Iterator[
     if counted is not None and counted.gateway_bytes < stopped.received_bytes:
         text = f"{counted.gateway_bytes} bytes went to the gateway, and it tells of {stopped.received_bytes}"
         yield Gap(route=Route.NETWORK, rule="unexplained-bytes", text=text, events=events, costs=ALL)
+    if stopped.lost:
+        text = f"{stopped.lost} questions for names came faster than they were read: nobody knows what was asked"
+        yield Gap(route=Route.NETWORK, rule="lost-questions", text=text, events=events, costs=frozenset({"scope"}))
     if account.bytes_out > stopped.received_bytes:
         text = f"the gateway passed on {account.bytes_out} bytes, and took {stopped.received_bytes}"
         yield Gap(route=Route.NETWORK, rule="unexplained-bytes", text=text, events=events, costs=ALL)
