@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -22,7 +22,7 @@ _AMOUNTS = frozenset({Shape.COUNT, Shape.CPUS, Shape.SIZE})
 
 def policy_to_mapping(policy: Policy) -> dict[str, Any]:
     """Give the tables of the policy's file, every key that has a value among them."""
-    tables = {section.name: _table(section, getattr(policy, section.name)) for section in SECTIONS}
+    tables = {section.name: _value(section, getattr(policy, section.name)) for section in SECTIONS}
     return {"schema": SCHEMA_VERSION, "name": policy.name, **tables}
 
 
@@ -53,8 +53,12 @@ def _render(policy: Policy, *, unset: bool) -> str:
     return "\n".join([*head, *tables]) + "\n"
 
 
-def _table(section: Section, value: object) -> dict[str, Any]:
-    found = {key.name: _plain(key, getattr(value, key.field)) for key in section.keys}
+def _value(section: Section, value: Any) -> Any:  # noqa: ANN401  (a section, or many)
+    return [_table(section.keys, one) for one in value] if section.many else _table(section.keys, value)
+
+
+def _table(keys: tuple[Key, ...], value: object) -> dict[str, Any]:
+    found = {key.name: _plain(key, getattr(value, key.field)) for key in keys}
     return {name: plain for name, plain in found.items() if plain is not None}
 
 
@@ -67,9 +71,9 @@ def _plain(key: Key, value: object) -> Any:  # noqa: ANN401  (whatever JSON can 
         case StrEnum():
             return value.value
         case float() | int():
-            return format_duration(value)
+            return value if key.shape is Shape.TIMES else format_duration(value)
         case tuple():
-            return list(value)
+            return [_table(key.columns, one) for one in value] if key.columns else list(value)
         case str() | None:
             return value
         case _:
@@ -77,7 +81,10 @@ def _plain(key: Key, value: object) -> Any:  # noqa: ANN401  (whatever JSON can 
             raise TypeError(message)
 
 
-def _toml_table(section: Section, table: Mapping[str, Any], *, unset: bool) -> list[str]:
+def _toml_table(section: Section, table: Any, *, unset: bool) -> list[str]:  # noqa: ANN401  (as `_value` gives it)
+    if section.many:
+        absent = ["", f"# [[{section.name}]] is not set. {section.about}"] if unset and not table else []
+        return absent or _toml_tables(section, table)
     lines = ["", f"[{section.name}]"]
     for key in section.keys:
         if key.name in table:
@@ -87,7 +94,16 @@ def _toml_table(section: Section, table: Mapping[str, Any], *, unset: bool) -> l
     return lines
 
 
+def _toml_tables(section: Section, tables: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines: list[str] = []
+    for table in tables:
+        lines += ["", f"[[{section.name}]]", *(f"{name} = {_toml(value)}" for name, value in table.items())]
+    return lines
+
+
 def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{name} = {_toml(inner)}' for name, inner in value.items())} }}"
     if isinstance(value, list):
         return f"[{', '.join(_toml(item) for item in value)}]"
     # JSON strings are TOML basic strings, but for DEL, which TOML wants escaped too.

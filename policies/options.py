@@ -19,6 +19,7 @@ from policies.types import (
     CredentialsPolicy,
     FilesMode,
     FilesPolicy,
+    GradePolicy,
     LimitRole,
     Limits,
     LogPolicy,
@@ -41,6 +42,7 @@ class PolicyOptions:
     mode: str | None = None
     commit: str | None = None
     write: tuple[str, ...] = ()
+    read_deny: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
     outcome: str | None = None
     scope: tuple[str, ...] = ()
@@ -53,6 +55,7 @@ class PolicyOptions:
     pids: str | None = None
     memory: str | None = None
     cpus: str | None = None
+    grade: str | None = None
 
 
 Called = Callable[[str], str]
@@ -79,6 +82,7 @@ def apply_options(policy: Policy, options: PolicyOptions, *, called: Called = as
             credentials=_credentials(policy.credentials, options, called),
             log=LogPolicy(checkpoint_to=_places(policy.log, options, called)),
             limits=_limits(policy.limits, options, called),
+            grade=_grade(policy.grade, options, called),
         )
         check_policy(changed)
     except PolicyError as err:
@@ -141,6 +145,7 @@ def _files(files: FilesPolicy, options: PolicyOptions, called: Called) -> FilesP
         mode=files.mode if mode is None else FilesMode(_choice(FILES, "mode", mode, called("mode"))),
         commit=files.commit if commit is None else Commit(_choice(FILES, "commit", commit, called("commit"))),
         write=_added(files.write or (), options.write, called("write")) if options.write else files.write,
+        read_deny=_added(files.read_deny, options.read_deny, called("read_deny")),
     )
 
 
@@ -156,6 +161,15 @@ def _limits(limits: Limits, options: PolicyOptions, called: Called) -> Limits:
         memory=limits.memory if options.memory is None else parse_memory(options.memory, place=called("memory")),
         cpu=limits.cpu if options.cpus is None else parse_cpus(options.cpus, place=called("cpus")),
     )
+
+
+def _grade(grade: GradePolicy, options: PolicyOptions, called: Called) -> GradePolicy:
+    if options.grade is None:
+        return grade
+    if not options.grade.strip():
+        message = "expected a shell command, got nothing"
+        raise UsageError(message, place=called("grade"))
+    return replace(grade, command=options.grade)
 
 
 def _places(log: LogPolicy, options: PolicyOptions, called: Called) -> tuple[str, ...]:

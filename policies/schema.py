@@ -8,11 +8,13 @@ from policies.amounts import LEAST_CPUS, NONE, SIZE_PATTERN
 from policies.canonical import policy_to_mapping
 from policies.durations import DURATION_PATTERN, PERIOD_PATTERN
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
+from policies.parse import MOST_REPEATS
 from policies.types import Policy
 
 _AMOUNTS: dict[Shape, dict[str, Any]] = {
     Shape.COUNT: {"anyOf": [{"type": "integer", "minimum": 1}, {"const": NONE}]},
     Shape.CPUS: {"anyOf": [{"type": "number", "minimum": LEAST_CPUS}, {"const": NONE}]},
+    Shape.TIMES: {"type": "integer", "minimum": 1, "maximum": MOST_REPEATS},
     Shape.SIZE: {"type": "string", "pattern": f"^{SIZE_PATTERN}$"},
 }
 _NO_PARENT = r"^(?!(.*/)?\.\.(/|$))"
@@ -37,12 +39,23 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def _section(section: Section, defaults: dict[str, Any]) -> dict[str, Any]:
+def _section(section: Section, defaults: Any) -> dict[str, Any]:  # noqa: ANN401  (a table, or an array of them)
+    if section.many:
+        return {"type": "array", "description": section.about, "items": _items(section.keys)}
     return {
         "type": "object",
         "description": section.about,
         "additionalProperties": False,
         "properties": {key.name: _key(key, defaults) for key in section.keys},
+    }
+
+
+def _items(keys: tuple[Key, ...]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": [key.name for key in keys if key.required],
+        "properties": {key.name: _key(key, {}) for key in keys},
     }
 
 
@@ -55,17 +68,17 @@ def _shape(key: Key) -> dict[str, Any]:
     pattern = f"^({key.pattern})$" if key.pattern else _NO_PARENT if key.is_path else None
     text = {"type": "string", "minLength": 1, **({"pattern": pattern} if pattern else {})}
     match key.shape:
-        case Shape.TEXT:
-            return text
-        case Shape.TEXTS:
-            return {"type": "array", "items": text}
+        case Shape.TEXT | Shape.TEXTS:
+            return text if key.shape is Shape.TEXT else {"type": "array", "items": text}
         case Shape.DURATION:
             return {"type": "string", "pattern": f"^{DURATION_PATTERN}$"}
         case Shape.PERIOD:
             return {"type": "string", "pattern": f"^({PERIOD_PATTERN})$"}
         case Shape.CHOICE:
             return {"enum": [choice.value for choice in key.choices]}
-        case Shape.COUNT | Shape.CPUS | Shape.SIZE:
+        case Shape.TABLES:
+            return {"type": "array", "items": _items(key.columns)}
+        case Shape.COUNT | Shape.CPUS | Shape.SIZE | Shape.TIMES:
             return _AMOUNTS[key.shape]
         case _:
             assert_never(key.shape)

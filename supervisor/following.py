@@ -161,19 +161,23 @@ def _record_endpoint(trial: Trial, *, ended: bool, alive: tuple[int, ...]) -> No
     trial.boundary()
 
 
-def _capture(trial: Trial, stage: Stage, *, thaw: bool) -> None:
-    """Freeze, capture the outcome, and go on if asked to."""
+def _capture(trial: Trial, stage: Stage, *, thaw: bool, state: str = "endpoint") -> None:
+    """Freeze, capture the outcome, and go on if asked to; ``state`` is ``endpoint`` or ``within``."""
     if not trial.brake.hold(_BOUNDARY):
         trial.brake.release(_BOUNDARY)
         return
     trial.boundary()
     trial.record(TrialFrozen)
-    captured = trial.room.persist(lambda: stage.snapshot(trial.prepared.request.policy.claim.footprint))
+    policy, run = trial.prepared.request.policy, trial.prepared.run
+    target = run.snapshot if state == "endpoint" else run.snapshot_within
+    captured = trial.room.persist(lambda: stage.snapshot(policy.captured, target))
+    trial.captured[state] = captured.digest
     trial.record(
         TrialSnapshotted,
         digest=captured.digest,
         files=captured.files,
         size_bytes=captured.size_bytes,
+        kept_in=f"{target.name}/upper",
     )
     if thaw:
         trial.record(TrialThawed)
@@ -213,7 +217,7 @@ def _settle(watch: Watch, stage: Stage, stop: StopRule, endpoint_ns: int) -> Non
                 if watch.until(launcher, endpoint_ns + int(at_s * 1e9), tick=tick):
                     break
                 if at_s == within_s and trial.box.members():
-                    _capture(trial, stage, thaw=True)
+                    _capture(trial, stage, thaw=True, state="within")
         finally:
             os.close(launcher)
     keys = trial.identify(trial.box.members())

@@ -181,7 +181,7 @@ def _view(
         environ.get("HOME"),
         _existing,
         workspace=str(workspace.resolve()),
-        mask=request.policy.credentials.mask,
+        mask=(*request.policy.credentials.mask, *request.policy.files.read_deny),
     )
     masks = (*masks, *([str(key_file)] if key_file else []))
     return ViewSpec(

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from policies.types import FilesMode
 from probes.doctor_preflight import require_machine
 from supervisor.following import follow
+from supervisor.grading import grade, selftest
 from supervisor.launch.stage import Stage
 from supervisor.log.room import fullness_told
 from supervisor.preparing import prepare
@@ -39,8 +40,10 @@ def run(request: RunRequest) -> Outcome:
         if prepared.terminal is not None and trial.box.pty_master is not None:
             prepared.terminal.attach(trial.box.pty_master)
             stack.callback(prepared.terminal.close)
+        grader = selftest(trial, signals)
         trial.release()
         follow(trial, stage, signals)
+        grade(trial, stage, grader)
         from supervisor.concluding import conclude  # noqa: PLC0415 - imported while the box was being built
 
         return conclude(trial, stage)

@@ -10,25 +10,21 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import UNSET
 
 from probes.kernel import early, pins
 from probes.kernel.consumer import Consumer
-from probes.kernel.decode import decode_slab
-from probes.kernel.witness import KernelWitness, Loss
+from probes.kernel.witness import KernelWitness
 from supervisor import clock
 from supervisor.canary import judge_canary
-from supervisor.errors import LaunchError
+from supervisor.errors import LaunchError, SuperviseError
 from supervisor.events import (
-    Event,
-    EventsLost,
     LimitReached,
     LogWaited,
     NoteReceived,
@@ -40,7 +36,7 @@ from supervisor.events import (
 )
 from supervisor.launch.box import Box, hold
 from supervisor.launch.brake import Brake
-from supervisor.launch.cgroup import Cgroup, find_root
+from supervisor.launch.cgroup import PARENT, Cgroup, find_root
 from supervisor.launch.durable import write_whole
 from supervisor.launch.guardian import Guardian
 from supervisor.launch.leftovers import clean_cgroup, clean_run, sweep
@@ -53,43 +49,15 @@ from supervisor.log.syncer import Syncer
 from supervisor.log.writer import LogWriter
 from supervisor.preparing import Prepared
 from supervisor.request import Phase, Progress
-
-E = TypeVar("E", bound=Event)
+from supervisor.tape import E, Tape, record
 
 _EMPTY_S = 5.0
 _NOTES_AT_ONCE = 64
-_KEPT_BYTES = 2 << 20
-
-
-class Tape:
-    """Where the consumer puts its slabs: the log, and a copy of the latest ones, in which the canaries are found.
-
-    The opening canary is all that has happened so far; the acts of the closing one are the last that anybody does.
-    """
-
-    def __init__(self, log: LogWriter) -> None:
-        """Begin with nothing."""
-        self._log = log
-        self._latest: deque[tuple[bytes, int]] = deque()
-        self._size_bytes = 0
-
-    def take(self, slab: memoryview, count: int) -> None:
-        """Append one slab."""
-        copy = bytes(slab)
-        self._latest.append((copy, self._log.append_kernel(copy, count)))
-        self._size_bytes += len(copy)
-        while self._size_bytes > _KEPT_BYTES and len(self._latest) > 1:
-            self._size_bytes -= len(self._latest.popleft()[0])
-
-    def latest(self) -> Iterator[Event]:
-        """Decode the latest events."""
-        for slab, first in self._latest:
-            yield from decode_slab(slab, first, os.uname().machine)
 
 
 @dataclass(slots=True, kw_only=True)
 class Trial:
-    """One trial, held or running."""
+    """One trial, held or running; ``captured`` has the digests of its snapshots, by the state that they are of."""
 
     prepared: Prepared
     cgroup: Cgroup
@@ -107,6 +75,7 @@ class Trial:
     init: ProcessKey
     released_ns: int = 0
     released: bool = field(default=False)
+    captured: dict[str, str] = field(default_factory=dict)
 
     def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind
         """Write an event of the supervisor, and give it: numbered, with the time it is written at."""
@@ -211,7 +180,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         closing = stack.enter_context(ExitStack())
         stack.callback(clean_cgroup, cgroup)
         early.wait_for_loading()
-        guardian = Guardian.start(cgroup, prepared.run, on_death=lambda: pins.collect_garbage(root))
+        guardian = Guardian.start(cgroup, prepared.run, on_death=lambda: _clear_after_us(root, run.id))
         stack.callback(guardian.release)
         limited = LimitedCgroup.create(cgroup, prepared.limits)
         witness = KernelWitness.watch(root, cgroup.path)
@@ -229,7 +198,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         signer = Signer(log, run.log, prepared.key, run_id=run.id, places=places)
         brake = Brake(cgroup)
         tape = Tape(log)
-        consumer = Consumer(witness, take=tape.take, brake=brake, tell_loss=lambda loss: _record_loss(log, loss))
+        consumer = Consumer(witness, take=tape.take, brake=brake, tell_loss=tape.tell_loss)
         main, init = witness.identify(box.main_pid), witness.identify(box.init_pid)
         trial = Trial(
             prepared=prepared,
@@ -265,25 +234,17 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         yield trial
 
 
+def _clear_after_us(root: Path, run_id: str) -> None:
+    """Do in the guardian what we died before: end a grader that ran, and take away the pins."""
+    for left in (root / PARENT).glob(f"{run_id}.*"):
+        with suppress(OSError, SuperviseError):
+            clean_cgroup(Cgroup.at(left))
+    pins.collect_garbage(root)
+
+
 def _import_later() -> None:
     """Import what is needed after the trial while its box builds itself."""
     importlib.import_module("supervisor.concluding")
-
-
-def record(log: LogWriter, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - as `Trial.record`
-    """Write an event of the supervisor to a log, and give it."""
-    made: list[E] = []
-
-    def make(n: int) -> E:
-        made.append(kind(n=n, time_ns=clock.boottime_ns(), **{"origin": Origin.SUPERVISOR, **fields}))
-        return made[-1]
-
-    log.record(make)
-    return made[-1]
-
-
-def _record_loss(log: LogWriter, loss: Loss) -> None:
-    record(log, EventsLost, count=loss.count, hook=loss.hook, first_ns=loss.first_ns, last_ns=loss.last_ns)
 
 
 def _stop_quietly(consumer: Consumer) -> None:

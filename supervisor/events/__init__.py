@@ -14,6 +14,7 @@ from supervisor.events.files import (
     FileWritten,
     Kind,
 )
+from supervisor.events.grades import GradeFinished, GradeStarted, OutcomeCaptured
 from supervisor.events.processes import (
     MembershipLeft,
     ProcessExecFailed,
@@ -73,12 +74,15 @@ __all__ = [
     "FileRenamed",
     "FileTruncated",
     "FileWritten",
+    "GradeFinished",
+    "GradeStarted",
     "Kind",
     "LimitReached",
     "LogWaited",
     "MembershipLeft",
     "NoteReceived",
     "Origin",
+    "OutcomeCaptured",
     "ProcessExecFailed",
     "ProcessExecuted",
     "ProcessExited",

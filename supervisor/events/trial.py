@@ -44,11 +44,15 @@ class TrialFrozen(Event, frozen=True, kw_only=True):
 
 
 class TrialSnapshotted(Event, frozen=True, kw_only=True):
-    """The outcome was captured while the trial was frozen, or empty. ``digest`` covers the captured footprint."""
+    """The outcome was captured while the trial was frozen. ``digest`` covers the captured footprint.
+
+    ``kept_in`` is where, below the directory of the run: a later snapshot at the same place takes that of an earlier.
+    """
 
     digest: str
     files: int
     size_bytes: int
+    kept_in: str = "snapshot/upper"
 
 
 class TrialIsolated(Event, frozen=True, kw_only=True):

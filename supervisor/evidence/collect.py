@@ -24,6 +24,7 @@ from supervisor.evidence.coverage import Noted, cover, find_gaps
 from supervisor.evidence.facts import Facts, FileHistory, Gap, Loss, Observed, Outcome, Process, Timeline
 from supervisor.evidence.files import FileFold
 from supervisor.evidence.flows import FlowFold
+from supervisor.evidence.grades import GradeFold, ReferenceFold
 from supervisor.evidence.histories import Draft, Historian
 from supervisor.evidence.limits import LimitFold
 from supervisor.evidence.places import Places
@@ -87,7 +88,7 @@ def _collect(
     observe: Observe,
     changed: Callable[[], Iterable[bytes]],
 ) -> Facts:
-    folds = _Folds()
+    folds = _Folds(policy, workspace)
     count = folds.read(events)
     held, released_ns, losses = folds.timeline.held(), folds.timeline.released_ns(), folds.losses()
     cast = folds.processes.cast(held, released_ns, execs_lost=any(loss.hook == "exec" for loss in losses))
@@ -95,7 +96,7 @@ def _collect(
     seen = {key for key in folds.files.processes if key is not None}
     processes = folds.processes.finish(cast, line.endpoint_ns, seen, _listed(line))
     contacts, noted = folds.contacts.contacts(cast), folds.noted(cast)
-    places = Places(policy, workspace)
+    places = Places(policy, workspace, looked_at=folds.grades.footprint())
     files, file_gaps = _collect_files(
         folds.files, cast, places, (line, processes, folds.reached(processes)), observe, changed
     )
@@ -124,6 +125,9 @@ def _collect(
         executed=cast.executed,
         exec_error=folds.processes.exec_error(cast),
         limits=folds.limits.finish(processes, line),
+        grades=folds.grades.runs(),
+        references=folds.references.met(cast),
+        settled_digest=folds.grades.settled_digest(),
     )
 
 
@@ -145,8 +149,9 @@ def _look_at_outcome(places: Places, policy: Policy, observe: Observe) -> Outcom
 class _Folds:
     """All folds, fed from one loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: Policy, workspace: bytes) -> None:
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
+        self.grades, self.references = GradeFold(), ReferenceFold(policy, workspace)
         self.flows, self.contacts, self.limits = FlowFold(), ContactFold(), LimitFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
@@ -161,8 +166,10 @@ class _Folds:
             ProcessReached: self._reached.append,
             TrialCounted: self._counted.append,
         }
-        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits):
+        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, self.grades):
             handlers.update(fold.handlers())
+        for kind, also in self.references.handlers().items():
+            handlers[kind] = _both(handlers.get(kind), also)
         count = 0
         find = handlers.get
         for event in events:
@@ -193,6 +200,18 @@ class _Folds:
             cut=self.files.cut_events(cast),
             datagram_sockets=self.contacts.datagram_sockets(cast),
         )
+
+
+def _both(first: Callable[[Event], object] | None, second: Callable[[Event], object]) -> Callable[[Event], object]:
+    """Give one handler that calls two."""
+    if first is None:
+        return second
+
+    def handle(event: Event) -> None:
+        first(event)
+        second(event)
+
+    return handle
 
 
 def _collect_files(

@@ -269,6 +269,7 @@ class Snapshot:
     digest: str
     event: int
     frozen_event: int | None = None
+    kept_in: str = "snapshot/upper"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,6 +345,11 @@ class Timeline:
     isolation_error: str | None = None
     committed: Committed | None = None
 
+    @property
+    def kept(self) -> tuple[Snapshot, ...]:
+        """The snapshots that are still there: the last one of each place."""
+        return tuple({snapshot.kept_in: snapshot for snapshot in self.snapshots}.values())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
@@ -384,6 +390,45 @@ class LimitMet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GradeRun:
+    """One run of a grader, as it went.
+
+    Attributes:
+        state: ``endpoint``, ``within`` or ``settled``; ``selftest:N``, ``bound:N`` or ``script:N``.
+        digest: of the state that it saw, None for an example.
+        applied: for ``bound:N``, which of the declared states were applied.
+        problem: why it can give no label, None when it ran as it must.
+        passed, undecided, reason, said: what it said in JSON: ``undecided`` is a ``passed`` that is neither true nor
+            false.
+        executed: files of the workspace that it ran.
+    """
+
+    number: int
+    state: str
+    events: tuple[int, ...]
+    digest: str | None = None
+    turn: int = 0
+    applied: tuple[int, ...] = ()
+    exit_code: int | None = None
+    signal: int | None = None
+    problem: str | None = None
+    passed: bool | None = None
+    undecided: bool = False
+    reason: str | None = None
+    said: str | None = None
+    executed: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceMet:
+    """The trial opened, ran, linked or moved a file of its grader's reference material."""
+
+    path: bytes
+    process: ProcessKey | None
+    events: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """All of it.
 
@@ -393,6 +438,9 @@ class Facts:
         outcome: the path that the claim names, None when it names none.
         executed: whether CMD's process ever became CMD; None when that event may be among those lost.
         exec_error: errno of why it did not.
+        grades: every run of a grader.
+        references: reference material of the grader that the trial met.
+        settled_digest: of the outcome that was kept when the trial was over.
     """
 
     main: ProcessKey
@@ -412,6 +460,9 @@ class Facts:
     limits: tuple[LimitMet, ...] = ()
     touches: tuple[Touch, ...] = ()
     credentials: tuple[CredentialUse, ...] = ()
+    grades: tuple[GradeRun, ...] = ()
+    references: tuple[ReferenceMet, ...] = ()
+    settled_digest: str | None = None
 
     @property
     def gaps(self) -> tuple[Gap, ...]:

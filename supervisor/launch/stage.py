@@ -144,11 +144,12 @@ class Stage:
                     digest.update(line)
         return f"sha256:{digest.hexdigest()}"
 
-    def snapshot(self, globs: Iterable[str]) -> Snapshot:
-        """Capture what the trial has changed in a footprint, while it is frozen.
+    def snapshot(self, globs: Iterable[str], target: Path | None = None) -> Snapshot:
+        """Capture what the trial has changed in a footprint, while it is frozen or over.
 
         Args:
             globs: which paths, see `policies.globs`.
+            target: the directory to make, the run's ``snapshot`` when not given.
         """
         from supervisor.launch.snapshot import capture  # noqa: PLC0415 - see this module's docstring
 
@@ -156,7 +157,7 @@ class Stage:
             message = "nothing is staged: writes went to the workspace directly"
             raise MachineError(message)
         with Merged.open(self.workspace, self.upper, self.work) as view:
-            return capture(view, globs, Observer(), self.run.snapshot)
+            return capture(view, globs, Observer(), target or self.run.snapshot)
 
     # -- commit or discard -----------------------------------------------------------------------------------------
 

@@ -46,10 +46,11 @@ from supervisor.launch.mounts import (
     read_mounts,
 )
 
-_KERNEL_FILESYSTEMS = frozenset(
+KERNEL_FILESYSTEMS = frozenset(
     b"proc sysfs cgroup cgroup2 bpf devtmpfs devpts tracefs debugfs securityfs configfs fusectl pstore efivarfs"
     b" selinuxfs smackfs mqueue hugetlbfs autofs binfmt_misc rpc_pipefs nfsd nsfs functionfs binder ramfs".split()
 )
+"""What no view shows: a box brings its own."""
 _PRIVATE = {b"/tmp": 0o1777, b"/run": 0o755}
 _SIZES_PERCENT = {b"/tmp": 50, b"/dev/shm": 25, b"/run": 5}
 """Of the memory limit. Files there count as the trial's memory, and no killing frees them: together they must stay
@@ -205,7 +206,7 @@ class _Planner:
             raise _unusable(self.workspace, "is private to every trial", hint="choose a directory below it")
 
     def _is_shown(self, mount: HostMount) -> bool:
-        if mount.fstype in _KERNEL_FILESYSTEMS or mount.path in {b"/", self.workspace}:
+        if mount.fstype in KERNEL_FILESYSTEMS or mount.path in {b"/", self.workspace}:
             return False
         if is_below(mount.path, self.workspace) and self.workspace != b"/":
             return not is_below(mount.path, self.state)

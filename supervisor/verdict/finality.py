@@ -22,9 +22,6 @@ from supervisor.evidence.naming import listed, show
 from supervisor.verdict.completion import Reason
 from supervisor.verdict.situation import Capture, Captured, Following, Situation
 
-KEPT_IN = "snapshot/upper"
-"""Where the last captured state is kept, below the directory of the run."""
-
 _NAMED = 20
 """How many processes or files the reasons name one by one."""
 
@@ -92,7 +89,8 @@ def _changed_since(captured: Captured | None) -> tuple[Reason, ...]:
         return ()
     names = listed([show(history.path) for history in captured.changed_since])
     events = tuple(n for history in captured.changed_since[:_NAMED] for n in history.events[-2:])
-    text = f"changed since it was captured: {names}; the claim is about the captured state, kept in the run's {KEPT_IN}"
+    kept = f"the claim is about the captured state, kept in the run's {captured.snapshot.kept_in}"
+    text = f"changed since it was captured: {names}; {kept}"
     return (Reason(rule="changed-since-captured", text=text, events=(captured.snapshot.event, *events)),)
 
 

@@ -18,7 +18,8 @@ from supervisor.verdict.completion import (
     Scope,
     Separation,
 )
-from supervisor.verdict.finality import KEPT_IN, FinalityFound, judge_finality
+from supervisor.verdict.finality import FinalityFound, judge_finality
+from supervisor.verdict.labels import Grade, read_grade
 from supervisor.verdict.naming import moment
 from supervisor.verdict.open_effects import list_open_effects
 from supervisor.verdict.scope import judge_scope
@@ -27,23 +28,6 @@ from supervisor.verdict.situation import Captured, Situation, read_situation
 
 _NAMED = 100
 """How many paths that changed since they were captured are named."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grade:
-    """What a declared grader said of the state that the claim is about.
-
-    Attributes:
-        label: ``success``, ``failure``, or None when it gave none (``cause`` then says why).
-        at_ns: when that state was, CLOCK_BOOTTIME.
-        digest: of that state.
-    """
-
-    label: str | None
-    at_ns: int
-    digest: str | None = None
-    cause: str | None = None
-    events: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +56,13 @@ def judge(
         policy: what was allowed and claimed, declared before it ran.
         sealed: False when the log has no seal. The argument is bound by the seal, so it is written before: a run that
             is about to be sealed is judged with True, and a reader that finds no seal uses `completion.without_seal`.
-        grade: what the grader said, None when no grader was declared.
+        grade: what a grader said, when that is not in the facts.
         outcome_digest: of the outcome as it is at the end, for ``finality.observed``.
     """
     situation = read_situation(facts, policy, sealed=sealed)
+    grade = grade or read_grade(situation)
     found = judge_finality(situation)
-    finality = _label(found, situation, grade, outcome_digest)
+    finality = _label(found, situation, grade, outcome_digest or facts.settled_digest)
     effects = list_open_effects(situation, final=finality.verdict == "final")
     scope = judge_scope(facts, policy, sealed=sealed)
     return Judgement(
@@ -95,7 +80,10 @@ def _label(found: FinalityFound, situation: Situation, grade: Grade | None, outc
     ungraded = grade is not None and grade.label is None
     if ungraded and grade is not None:
         text = f"the grader gave no label: {grade.cause or 'no reason is known'}"
-        reasons = (Reason(rule="no-label", text=text, events=grade.events), *reasons)
+        reasons = (Reason(rule=grade.rule, text=text, events=grade.events), *reasons)
+    if grade is not None and grade.label is not None:
+        text = f"the grader said {grade.label}{f': {grade.reason}' if grade.reason else ''}"
+        reasons = (*reasons, Reason(rule="graded", text=text, events=grade.events))
     final = found.final and not ungraded
     return Finality(
         verdict="final" if final else "unresolved",
@@ -121,7 +109,7 @@ def _observed(
         label=grade.label if grade else None,
         at=None if at_ns is None else moment(at_ns, line.realtime_offset_ns),
         digest=digest,
-        kept_in=KEPT_IN if snapshot and snapshot == line.snapshots[-1] else None,
+        kept_in=snapshot.kept_in if snapshot and snapshot in line.kept else None,
         changed_since=tuple(show(history.path) for history in captured.changed_since[:_NAMED]) if captured else (),
         state=_outcome(situation.facts, captured),
     )
