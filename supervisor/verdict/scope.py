@@ -31,9 +31,7 @@ _Found = tuple[str, str, ProcessKey | None, tuple[int, ...]]
 def judge_scope(facts: Facts, policy: Policy, *, sealed: bool) -> Scope:
     """List the violations, and what keeps us from calling the trial clean."""
     names = Names(facts.processes)
-    violations = tuple(
-        violation for found in (_files(facts, policy), _flows(facts), _contacts(facts)) for violation in found
-    )
+    violations = (*_files(facts, policy), *_flows(facts), *_contacts(facts), *_references(facts))
     named = tuple(
         Reason(rule=rule, text=f"{text}, by {names.find(process)}", events=events)
         for rule, text, process, events in violations
@@ -86,6 +84,12 @@ def _contacts(facts: Facts) -> Iterator[_Found]:
         rule = "descriptor-outside" if contact.descriptor else "contact-outside"
         failed = f" (failed: {errno.errorcode.get(contact.error, contact.error)})" if contact.error else ""
         yield rule, f"{contact.what}, outside the box{failed}", contact.process, contact.events
+
+
+def _references(facts: Facts) -> Iterator[_Found]:
+    for met in facts.references:
+        text = f"{show(met.path)}, reference material of the grader, was opened"
+        yield "reference-opened", text, met.process, met.events
 
 
 def _gaps(facts: Facts, *, sealed: bool) -> Iterator[Reason]:
