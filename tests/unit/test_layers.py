@@ -24,7 +24,15 @@ STAGES = (
     ("supervisor.campaign",),
     ("supervisor.run",),
     ("supervisor.harness",),
-    ("supervisor.cli", "supervisor.asking", "supervisor.arguments", "supervisor.__main__"),
+    (
+        "supervisor.cli",
+        "supervisor.commands",
+        "supervisor.printing",
+        "supervisor.asking",
+        "supervisor.arguments",
+        "supervisor.run_options",
+        "supervisor.__main__",
+    ),
 )
 """In the order of the straight line: a stage imports earlier ones only. A stage is a room, or a few modules.
 
@@ -55,7 +63,9 @@ SYSTEM_ACCESS = {
     "supervisor.status": "writes to the descriptor that a caller named",
     "supervisor.streams": "holds the standard streams",
     "supervisor.unseen": "looks for the program that a caller named",
-    "supervisor.cli": "the one module that reads the environment and the terminal, prints and exits",
+    "supervisor.cli": "reads the environment and the terminal, and exits",
+    "supervisor.commands": "takes over the environment of its caller",
+    "supervisor.printing": "the one module that prints, and asks the terminal how",
     "supervisor.__main__": "ends the process",
     "supervisor.harness": "takes the caller's environment where none is given",
     "probes.doctor": "reads the environment for the state directory",

@@ -1,0 +1,205 @@
+"""The commands beside ``run``: each is one call into the rooms and one way of printing what comes back.
+
+What a command needs is imported inside its function, because `supervise -- true` must not pay for `supervise doctor`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from supervisor.arguments import Parsed
+from supervisor.errors import LogError, UsageError
+from supervisor.printing import coloured, complain, print_lines, print_text, tell, warn, write_bytes
+
+if TYPE_CHECKING:
+    from supervisor.checking import Answer
+    from supervisor.launch.state import Home
+
+_FAILED = 125
+"""Our own failure; `supervisor.exit_code` has it too, with all that a trial needs."""
+
+
+def open_home() -> Home:
+    """Open the directory that runs are kept in."""
+    from supervisor.launch.state import Home  # noqa: PLC0415
+
+    return Home.open(os.environ, uid=os.geteuid())
+
+
+# -- reading -----------------------------------------------------------------------------------------------------
+
+
+def _ls(_parsed: Parsed) -> int:
+    from supervisor.reading import list_runs  # noqa: PLC0415
+    from supervisor.report.listing import listing  # noqa: PLC0415
+
+    print_lines(listing(list_runs(open_home())))
+    return 0
+
+
+def _show(parsed: Parsed) -> int:
+    from supervisor.reading import read_run, since_then  # noqa: PLC0415
+    from supervisor.report.text import report_lines  # noqa: PLC0415
+
+    run = open_home().find(parsed.options.run)
+    reading = read_run(run)
+    if parsed.options.format == "json":
+        try:
+            write_bytes([reading.completion_bytes()])
+        except LogError as err:
+            complain(err)
+            return reading.exit_code or _FAILED
+    else:
+        print_lines(report_lines(reading.completion, run=reading.run, problem=reading.problem))
+    warn(since_then(run))
+    if reading.problem is not None and not reading.unsealed:
+        warn([f"{reading.run} does not verify: {reading.problem}"])
+    return reading.exit_code
+
+
+def _why(parsed: Parsed) -> int:
+    from supervisor.reading import explain  # noqa: PLC0415
+
+    print_lines(explain(open_home().find(parsed.options.run), parsed.options.ref))
+    return 0
+
+
+def _events(parsed: Parsed) -> int:
+    from supervisor.reading import event_lines  # noqa: PLC0415
+
+    write_bytes(event_lines(open_home().find(parsed.options.run), kind=parsed.options.kind))
+    return 0
+
+
+def _verify(parsed: Parsed) -> int:
+    from supervisor.checking import verify_proof_file, verify_runs  # noqa: PLC0415
+
+    options, home = parsed.options, open_home()
+    if bool(options.runs) == (options.proof is not None):
+        raise UsageError("expected either runs or --proof FILE", place="verify")
+    if options.proof is not None:
+        return _answer(verify_proof_file(home, options.proof, sys.stdin.buffer, key_file=options.key))
+    return _answer(verify_runs(home, options.runs, key_file=options.key, witnessed=options.checkpoints))
+
+
+def _answer(answer: Answer) -> int:
+    tell(answer.err)
+    write_bytes(f"{line}\n".encode() for line in answer.out)
+    return answer.code
+
+
+def _diff(parsed: Parsed) -> int:
+    from supervisor.differing import diff_lines, stat_line, total_line  # noqa: PLC0415
+    from supervisor.staged import diff_staged  # noqa: PLC0415
+
+    files = added = removed = 0
+    for diff in diff_staged(open_home().find(parsed.options.run)):
+        files, added, removed = files + 1, added + diff.added, removed + diff.removed
+        print_text(stat_line(diff) if parsed.options.stat else "\n".join(diff_lines(diff)))
+    if parsed.options.stat or not files:
+        print_text(total_line(files, added, removed))
+    return 0
+
+
+def _prove(parsed: Parsed) -> int:
+    from supervisor.checking import prove_event  # noqa: PLC0415
+
+    proof = prove_event(open_home(), parsed.options.run, parsed.options.event, output=parsed.options.output)
+    write_bytes([proof] if proof else [])
+    return 0
+
+
+def _key(parsed: Parsed) -> int:
+    from supervisor.checking import keys  # noqa: PLC0415
+
+    return _answer(keys(open_home(), new=parsed.options.action == "new"))
+
+
+def _commit(parsed: Parsed) -> int:
+    from supervisor.staged import commit_staged  # noqa: PLC0415
+
+    warn([commit_staged(open_home().find(parsed.options.run))])
+    return 0
+
+
+def _discard(parsed: Parsed) -> int:
+    from supervisor.staged import discard_staged  # noqa: PLC0415
+
+    warn([discard_staged(open_home().find(parsed.options.run))])
+    return 0
+
+
+# -- the machine and policies ------------------------------------------------------------------------------------
+
+
+def _doctor(parsed: Parsed) -> int:
+    from probes.doctor import examine, render_text, to_json  # noqa: PLC0415
+
+    examination = examine()
+    if parsed.options.json:
+        import json  # noqa: PLC0415
+
+        print_text(json.dumps(to_json(examination), indent=1))
+    else:
+        print_text(render_text(examination, colour=coloured()), end="")
+    return examination.exit_code
+
+
+def _policy_command(parsed: Parsed) -> int:
+    name = parsed.options.policy or "default"
+    match parsed.options.action:
+        case "schema":
+            return _policy_schema()
+        case "check":
+            return _policy_check(name)
+        case _:
+            return _policy_show(name)
+
+
+def _policy_schema() -> int:
+    import json  # noqa: PLC0415
+
+    from policies.schema import json_schema  # noqa: PLC0415
+
+    print_text(json.dumps(json_schema(), indent=1))
+    return 0
+
+
+def _policy_check(name: str) -> int:
+    from policies.canonical import policy_digest  # noqa: PLC0415
+    from policies.doubts import doubts  # noqa: PLC0415
+    from policies.parse import load_policy  # noqa: PLC0415
+
+    policy = load_policy(name)
+    warn(f"{name}: {doubt}" for doubt in doubts(policy))
+    print_text(f"{name}: good: policy {policy.name}, {policy_digest(policy)}")
+    return 0
+
+
+def _policy_show(name: str) -> int:
+    from policies.canonical import policy_digest, render_whole  # noqa: PLC0415
+    from policies.parse import load_policy  # noqa: PLC0415
+
+    policy = load_policy(name)
+    print_text(f"# {policy_digest(policy)}\n{render_whole(policy)}", end="")
+    return 0
+
+
+COMMANDS: dict[str, Callable[[Parsed], int]] = {
+    "doctor": _doctor,
+    "ls": _ls,
+    "show": _show,
+    "why": _why,
+    "events": _events,
+    "verify": _verify,
+    "diff": _diff,
+    "prove": _prove,
+    "key": _key,
+    "commit": _commit,
+    "discard": _discard,
+    "policy": _policy_command,
+}
+"""The commands, by name."""
