@@ -314,6 +314,7 @@ class Pass:
         self.kept: deque[Note] = deque()
         self.witnessed = 0
         self.grades: dict[int, str | None] = {}
+        self.states: dict[str, Any] = {}
 
     def all(self) -> None:
         """Read every frame. What a frame contradicts is told only if the next frame vouches for it."""
@@ -375,6 +376,8 @@ class Pass:
         if frame.kind == RECORD and frame.payload.startswith(b'{"kind":"grade.finished",'):
             grade = json_of(frame.payload, f"frame {frame.number}")
             self.grades[int(grade["number"])] = grade.get("log_root")
+        if frame.kind == RECORD and frame.payload.startswith(b'{"kind":"states.recorded",'):
+            self.states = json_of(frame.payload, f"frame {frame.number}")
         if frame.kind == RECORD and frame.payload.startswith(b'{"kind":"checkpoint.signed",'):
             self.told(frame)
         if self.note is not None and self.note.size == self.tree.size:
@@ -523,7 +526,13 @@ def json_of(data: bytes, where: str) -> dict[str, Any]:
 
 
 def document(path: Path, digest: object, bound_by: str) -> tuple[bytes, dict[str, Any]]:
-    """Read a document that the log binds."""
+    """Read a JSON document that the log binds."""
+    data = bound_bytes(path, digest, bound_by)
+    return data, json_of(data, str(path))
+
+
+def bound_bytes(path: Path, digest: object, bound_by: str) -> bytes:
+    """Read a file that the log binds."""
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
@@ -532,7 +541,7 @@ def document(path: Path, digest: object, bound_by: str) -> tuple[bytes, dict[str
         raise Finding(str(path), f"cannot be read: {error.strerror}", code=UNREADABLE) from error
     if written(sha(data)) != digest:
         raise Finding(str(path), f"was changed: {bound_by} binds {digest}")
-    return data, json_of(data, str(path))
+    return data
 
 
 def check_documents(run: Path, passed: Pass, sealed: dict[str, Any]) -> None:
@@ -581,6 +590,8 @@ def verify(run: Path, *, key: str | None = None, witnesses: Path | None = None) 
     passed = Pass(run, key, witnesses)
     passed.all()
     check_documents(run, passed, passed.end())
+    if passed.states:
+        bound_bytes(run / "observed.jsonl", passed.states["digest"], f"event {passed.states['n']}")
     check_grades(run / "grades", passed, key)
     return passed
 

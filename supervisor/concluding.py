@@ -15,9 +15,9 @@ from policies.canonical import policy_digest
 from policies.globs import compile_globs
 from policies.types import Commit, FilesMode
 from probes.kernel.decode import decode_slab
-from supervisor import clock
+from supervisor import clock, recorded
 from supervisor.errors import SuperviseError
-from supervisor.events import Event, Origin, StageCommitted, TrialCounted, TrialSealed
+from supervisor.events import Event, Origin, StageCommitted, StatesRecorded, TrialCounted, TrialSealed
 from supervisor.evidence.collect import collect
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.naming import listed, show
@@ -28,6 +28,7 @@ from supervisor.launch.stage import Stage
 from supervisor.log import envelope
 from supervisor.log.envelope import sign_envelope
 from supervisor.log.reader import read_events
+from supervisor.recorded import Recorder
 from supervisor.report.attestation import make_statement
 from supervisor.request import Outcome, Phase
 from supervisor.trial import Trial
@@ -66,13 +67,23 @@ def _read(trial: Trial) -> Iterator[Event]:
 
 
 def _collect(trial: Trial, stage: Stage) -> Facts:
-    return collect(
-        _read(trial),
-        policy=trial.prepared.request.policy,
-        workspace=os.fsencode(trial.prepared.workspace),
-        observe=stage.observe,
-        changed=stage.changed,
-    )
+    """Collect the facts, and keep what was found on disk: with it the log alone tells the same again."""
+    prepared = trial.prepared
+
+    def whole() -> tuple[Facts, str, int]:
+        recorder = Recorder(prepared.run.path / recorded.NAME, stage.observe, stage.changed)
+        facts = collect(
+            _read(trial),
+            policy=prepared.request.policy,
+            workspace=os.fsencode(prepared.workspace),
+            observe=recorder.observe,
+            changed=recorder.changed,
+        )
+        return facts, recorder.close(), recorder.lines
+
+    facts, digest, lines = trial.room.persist(whole)
+    trial.record(StatesRecorded, digest=digest, lines=lines)
+    return facts
 
 
 def _commit(trial: Trial, stage: Stage, facts: Facts) -> Facts:

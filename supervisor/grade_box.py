@@ -68,7 +68,7 @@ class GraderBox:
     """What all runs of a grader for one run have in common.
 
     Attributes:
-        run: whose outcome is graded.
+        name: of whose outcome is graded: a run's id, or that of a judgement of it.
         state: the directory of all runs.
         workspace: absolute, free of symbolic links.
         environ: of the grader, filtered.
@@ -81,7 +81,7 @@ class GraderBox:
         stopped: descriptor that is readable when the supervisor was told to stop, or None.
     """
 
-    run: RunDir
+    name: str
     state: Path
     workspace: bytes
     environ: Mapping[str, str]
@@ -154,7 +154,7 @@ class _Run:
             place.mkdir(mode=0o700)
         digest = hashlib.sha256(directory.write_manifest(self._manifest())).hexdigest()
         root = find_root()
-        cgroup = Cgroup.create(root, cgroup_name(directory), owner=Owner.current())
+        cgroup = Cgroup.create(root, self._name.replace("/", "."), owner=Owner.current())
         closing = self._stack.enter_context(ExitStack())
         self._stack.callback(clean_cgroup, cgroup)
         limited = LimitedCgroup.create(cgroup, self._common.limits)
@@ -199,12 +199,12 @@ class _Run:
 
     @property
     def _name(self) -> str:
-        return f"{self._common.run.id}/{self._job.directory.path.parent.name}/{self._job.directory.id}"
+        return f"{self._common.name}/{self._job.directory.path.parent.name}/{self._job.directory.id}"
 
     @property
     def _canary(self) -> Canary:
-        run = self._job.directory
-        return Canary(log=os.fsencode(run.log / "canary"), marker=b"/.supervise-canary-" + self._common.run.id.encode())
+        marker = "/.supervise-canary-" + self._name.replace("/", ".")
+        return Canary(log=os.fsencode(self._job.directory.log / "canary"), marker=os.fsencode(marker))
 
     def _manifest(self) -> dict[str, Any]:
         common = self._common
@@ -218,7 +218,7 @@ class _Run:
             "user": {"uid": common.uid, "gid": common.gid},
             "policy": dict(common.policy),
             "claim": None,
-            "grades": {"run": common.run.id, **self._job.about},
+            "grades": {"run": common.name, **self._job.about},
             "key": common.key.public,
             "environment": {"kept": sorted(common.environ)},
             "host": dict(common.host),
@@ -359,11 +359,6 @@ class _Run:
         )
         signer.sign_seal(whole)
         return whole.root
-
-
-def cgroup_name(directory: RunDir) -> str:
-    """Give the name of the cgroup of a run of a grader; it begins with the run's, by which leftovers are found."""
-    return f"{directory.path.parent.parent.name}.{directory.path.parent.name}-{directory.id}"
 
 
 def _decode(slab: bytes, first: int) -> Any:  # noqa: ANN401 - events

@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from policies.credentials import filter_environ
 from policies.types import GradePolicy, PeriodKind, Policy, PossibleState, Selftest
 from supervisor.errors import UsageError
 from supervisor.events import GradeFinished, GradeStarted, OutcomeCaptured
+from supervisor.evidence.grader import GraderDid
 from supervisor.grade_box import SCRATCH, GraderBox, Job, Ran, run_grader
 from supervisor.launch.mounting import copy_attributes
 from supervisor.launch.stage import Stage
@@ -39,6 +40,8 @@ EVERYTHING = ("**",)
 """What is captured for a grader: nobody knows before what it will look at."""
 
 _OUTPUT_CHARS = 2000
+
+Check = Callable[[GraderDid], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +71,10 @@ class Grader:
     directory: Path
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def run(self, subject: Subject, *, turn: int = 0, applied: tuple[int, ...] = ()) -> Ran:
-        """Run it once on a state."""
+    def run(self, subject: Subject, *, turn: int = 0, applied: tuple[int, ...] = (), check: Check | None = None) -> Ran:
+        """Run it once on a state; ``check`` says of what it did why that is worth nothing, or None."""
         about = {"state": subject.state, "digest": subject.digest}
-        return self._run(subject, about, self.policy.command or "", turn=turn, applied=applied)
+        return self._run(subject, about, self.policy.command or "", turn=turn, applied=applied, check=check)
 
     def apply(self, subject: Subject, state: PossibleState, place: int) -> Subject | None:
         """Make of a copy of the outcome what it is in a possible state; None when that failed."""
@@ -99,6 +102,7 @@ class Grader:
         turn: int = 0,
         applied: tuple[int, ...] = (),
         write_to: bytes | None = None,
+        check: Check | None = None,
     ) -> Ran:
         number = next(self._numbers)
         record(
@@ -119,6 +123,8 @@ class Grader:
             write_to=write_to,
         )
         ran = run_grader(self.box, job)
+        if check is not None and ran.did is not None and ran.problem is None:
+            ran = replace(ran, problem=check(ran.did))
         record(self.log, GradeFinished, number=number, **_told(ran))
         return ran
 
@@ -126,6 +132,38 @@ class Grader:
         """Run it as often as the policy says."""
         for turn in range(self.policy.repeats):
             self.run(subject, turn=turn)
+
+    def show_examples(self, cwd: Path, outcome: str | None) -> None:
+        """Run it once on every example.
+
+        Args:
+            cwd: where relative paths of examples begin.
+            outcome: the path that the claim names.
+
+        Raises:
+            UsageError: an example does not exist.
+        """
+        subjects = [self._example(example, place, cwd, outcome) for place, example in enumerate(self.policy.selftest)]
+        for subject in subjects:
+            self.run(subject)
+
+    def _example(self, example: Selftest, place: int, cwd: Path, outcome: str | None) -> Subject:
+        where = (cwd / example.outcome).resolve()
+        name, state = f"grade.selftest[{place}].outcome", f"selftest:{place}"
+        if where.is_dir():
+            return Subject(state=state, layers=(), base=os.fsencode(where))
+        if not where.is_file():
+            message = f"expected a directory or a file, got {example.outcome!r}"
+            raise UsageError(message, place=name)
+        if outcome is None or outcome.startswith("/"):
+            message = "expected a directory, since claim.outcome names no file of the workspace, got a file"
+            raise UsageError(message, place=name)
+        layer = self.directory / f"example-{place}"
+        shown = layer / outcome
+        shown.parent.mkdir(parents=True)
+        shutil.copyfile(where, shown)
+        copy_attributes(self.box.workspace, os.fsencode(layer))
+        return Subject(state=state, layers=(os.fsencode(layer),), base=self.box.workspace)
 
     def bound(self, subject: Subject) -> None:
         """Run it on every combination of the possible states that the policy declares."""
@@ -150,7 +188,7 @@ def grader_of(trial: Trial, signals: Signals) -> Grader:
         log=trial.log,
         directory=prepared.run.grades,
         box_of=lambda environ, user: GraderBox(
-            run=prepared.run,
+            name=prepared.run.id,
             state=prepared.home.path,
             workspace=os.fsencode(prepared.workspace),
             environ=environ,
@@ -187,35 +225,13 @@ def selftest(trial: Trial, signals: Signals) -> Grader | None:
     Raises:
         UsageError: an example does not exist.
     """
-    policy = trial.prepared.request.policy
+    prepared = trial.prepared
+    policy = prepared.request.policy
     if policy.grade.command is None:
         return None
     grader = grader_of(trial, signals)
-    for place, example in enumerate(policy.grade.selftest):
-        grader.run(_example(trial, example, place))
+    grader.show_examples(prepared.request.cwd, policy.claim.outcome)
     return grader
-
-
-def _example(trial: Trial, example: Selftest, place: int) -> Subject:
-    prepared = trial.prepared
-    where = (prepared.request.cwd / example.outcome).resolve()
-    workspace = os.fsencode(prepared.workspace)
-    name = f"grade.selftest[{place}].outcome"
-    if where.is_dir():
-        return Subject(state=f"selftest:{place}", layers=(), base=os.fsencode(where))
-    outcome = prepared.request.policy.claim.outcome
-    if not where.is_file():
-        message = f"expected a directory or a file, got {example.outcome!r}"
-        raise UsageError(message, place=name)
-    if outcome is None or outcome.startswith("/"):
-        message = "expected a directory, since claim.outcome names no file of the workspace, got a file"
-        raise UsageError(message, place=name)
-    layer = prepared.run.grades / f"example-{place}"
-    shown = layer / outcome
-    shown.parent.mkdir(parents=True)
-    shutil.copyfile(where, shown)
-    copy_attributes(workspace, os.fsencode(layer))
-    return Subject(state=f"selftest:{place}", layers=(os.fsencode(layer),), base=workspace)
 
 
 def grade(trial: Trial, stage: Stage, grader: Grader | None) -> None:

@@ -128,7 +128,15 @@ def verify_run(run: RunDir, *, key: str | None = None, witnessed: Path | None = 
     Raises:
         LogError: something is not as it was, or there is nothing to verify.
     """
-    return verify_log(run.path, key=key, witnessed=witnessed)
+    verified = verify_log(run.path, key=key, witnessed=witnessed)
+    judgements = run.path / "judgements"
+    for place in sorted(judgements.iterdir()) if judgements.is_dir() else ():
+        verify_log(place)
+        judges = RunDir(place).read_manifest().get("judges")
+        if not isinstance(judges, dict) or judges.get("root") != verified.evidence_root:
+            message = f"expected a judgement of the evidence {verified.evidence_root}, got one of something else"
+            raise LogError(message, place=str(place))
+    return verified
 
 
 def check_proof(data: bytes, home: Home, *, key: str | None) -> tuple[bytes, str]:
@@ -173,7 +181,7 @@ def explain(run: RunDir, reference: str) -> Iterator[Line]:
         wanted = why.answer(completion, reference)
     except UsageError as err:
         wanted = _not_concluded(run, reference, err)
-    events = _Counted(_events(run), wanted)
+    events = _Counted(read_log(run), wanted)
     yield from wanted.lines
     yield from why.event_lines(events, wanted, realtime_offset_ns=_realtime_offset_ns(run))
     if not wanted.lines and not events.covered:
@@ -189,7 +197,7 @@ def _not_concluded(run: RunDir, reference: str, err: UsageError) -> why.Answer:
     """
     wanted = reference.removeprefix("./").encode(errors="surrogateescape")
     places = {wanted} if wanted.startswith(b"/") else {wanted, _workspace(run).rstrip(b"/") + b"/" + wanted}
-    numbers = frozenset(event.n for event in _events(run) if _paths(event) & places)
+    numbers = frozenset(event.n for event in read_log(run) if _paths(event) & places)
     if not numbers:
         raise err
     said = f"{safe(reference)}: nothing was concluded about it: it was not changed; events that name it:"
@@ -245,7 +253,7 @@ def event_lines(run: RunDir, *, kind: str | None = None) -> Iterator[bytes]:
         LogError: the log is damaged; every event before the damage was given.
     """
     _check_kind(kind)
-    kept = (event for event in _events(run) if kind is None or event.kind == kind or event.kind.startswith(f"{kind}."))
+    kept = (event for event in read_log(run) if kind is None or event.kind == kind or event.kind.startswith(f"{kind}."))
     chunk = bytearray()
     try:
         for printed in to_lines(kept, realtime_offset_ns=_realtime_offset_ns(run)):
@@ -277,7 +285,12 @@ def _kinds(top: type[Event]) -> Iterator[str]:
         yield from _kinds(kind) if kind.__subclasses__() else (str(kind.__struct_config__.tag),)
 
 
-def _events(run: RunDir) -> Iterator[Event]:
+def read_log(run: RunDir) -> Iterator[Event]:
+    """Read every event of a run.
+
+    Raises:
+        LogError: the log is damaged; every event before the damage was given.
+    """
     return read_events(run.log, _decoder(_manifest(run)))
 
 
@@ -293,7 +306,7 @@ def _decoder(manifest: Mapping[str, Any]) -> Decode:
 def _realtime_offset_ns(run: RunDir) -> int | None:
     """Give what is to be added to CLOCK_BOOTTIME for the time of day: it stands near the beginning of every log."""
     try:
-        return next((event.realtime_offset_ns for event in _events(run) if isinstance(event, TrialHeld)), None)
+        return next((event.realtime_offset_ns for event in read_log(run) if isinstance(event, TrialHeld)), None)
     except LogError:
         return None  # whoever reads on meets the damage again, at its place
 

@@ -120,6 +120,16 @@ class StageCommitted(Event, frozen=True, kw_only=True):
     conflicts: tuple[bytes, ...] = ()
 
 
+class StatesRecorded(Event, frozen=True, kw_only=True):
+    """The states of files before and after the trial, as found on disk, were kept in ``observed.jsonl``.
+
+    With them and the log alone every verdict can be recomputed. ``digest`` is of that file, ``lines`` how long it is.
+    """
+
+    digest: str
+    lines: int
+
+
 class TrialSealed(Event, frozen=True, kw_only=True):
     """The end of the log: what follows is no part of it.
 

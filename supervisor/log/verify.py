@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.errors import LogError, LogUnsealedError
-from supervisor.events import Event, GradeFinished, TrialSealed
-from supervisor.log.bound import Bound, bind_documents, check_manifest
+from supervisor.events import Event, GradeFinished, StatesRecorded, TrialSealed
+from supervisor.log.bound import Bound, bind_documents, check_manifest, read_document
 from supervisor.log.chain import Chain
 from supervisor.log.frames import Frame, FrameType, bad_frame
 from supervisor.log.keys import parse_public
@@ -29,6 +29,7 @@ from supervisor.log.vouching import Vouching, Witnessed
 
 _TELLS_OF_A_NOTE = b'{"kind":"checkpoint.signed",'
 _TELLS_OF_A_GRADE = b'{"kind":"grade.finished",'
+_TELLS_OF_STATES = b'{"kind":"states.recorded",'
 """How a record of that kind begins: the kind comes first. Whether other records are events is their readers' matter."""
 
 
@@ -133,6 +134,7 @@ class _Reading:
         self.chain = Chain()
         self.bound = Bound()
         self.grades: dict[int, GradeFinished] = {}
+        self.states: StatesRecorded | None = None
         self.vouching: Vouching | None = None
         self.witnessed: Witnessed | None = None
 
@@ -143,13 +145,15 @@ class _Reading:
         try:
             if self.chain.frames == 1:
                 self._begin(frame)
-            told = frame.payload.startswith((_TELLS_OF_A_NOTE, _TELLS_OF_A_GRADE))
+            told = frame.payload.startswith((_TELLS_OF_A_NOTE, _TELLS_OF_A_GRADE, _TELLS_OF_STATES))
             event = decode_record(frame) if told else None
         except LogError as err:
             self._suspicion = err
             return
         if isinstance(event, GradeFinished):
             self.grades[event.number] = event
+        if isinstance(event, StatesRecorded):
+            self.states = event
         self._ending.append(frame)
         self._suspicion = self._contradiction(frame, event)
 
@@ -171,6 +175,8 @@ class _Reading:
         if self.vouching is not None and (problem := self.vouching.finish(self.chain)):
             raise problem
         bind_documents(self._dir, self.bound, sealed)
+        if self.states is not None:
+            read_document(self._dir / "observed.jsonl", self.states.digest, f"event {self.states.n}")
         return sealed
 
     def _begin(self, frame: Frame) -> None:

@@ -54,6 +54,7 @@ SYSTEM_ACCESS = {
     "supervisor.concluding": "names paths in bytes and asks for the architecture",
     "supervisor.grade_box": "holds the descriptors of a grader's box",
     "supervisor.grading": "names paths in bytes",
+    "supervisor.judging": "names paths in bytes",
     "supervisor.tape": "asks for the architecture",
     "supervisor.following": "polls the descriptors that a trial's end is seen by",
     "supervisor.trial": "holds the descriptors of one trial",

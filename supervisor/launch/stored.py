@@ -1,0 +1,66 @@
+"""Whether what a grader looks at later is still what the outcome was.
+
+The capture holds what the trial had changed; the rest lies in the workspace, where anybody may have changed it since.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+
+from supervisor.evidence.facts import FileHistory
+from supervisor.launch.observe import Observer
+from supervisor.launch.tree import Tree
+
+
+def find_changed(
+    footprint: Iterable[bytes],
+    listed: Iterable[bytes],
+    upper: bytes | None,
+    base: bytes,
+    histories: Iterable[FileHistory],
+    ended_ns: int,
+    *,
+    early: bool,
+) -> tuple[bytes, ...]:
+    """Give what was looked at and is no longer as it was.
+
+    Args:
+        footprint: paths that the grader looked at, relative to the workspace.
+        listed: directories whose names it read.
+        upper: the capture, as an upper tree, or None.
+        base: the workspace as it is now.
+        histories: of the trial.
+        ended_ns: when the trial was over, CLOCK_REALTIME.
+        early: the capture is of a moment before the end: what the trial wrote later may have been applied since.
+    """
+    known = {history.path: history for history in histories if history.in_workspace and history.changes}
+    with ExitStack() as stack:
+        capture = None if upper is None else stack.enter_context(Tree(upper))
+        tree, observer = stack.enter_context(Tree(base)), Observer()
+        paths = [path for path in _looked_at(footprint, listed, known) if capture is None or not capture.lstat(path)]
+        return tuple(path for path in paths if _differs(tree, observer, path, known, ended_ns, early=early))
+
+
+def _looked_at(footprint: Iterable[bytes], listed: Iterable[bytes], known: Iterable[bytes]) -> Iterable[bytes]:
+    """Give the paths themselves, and of the directories those names that the trial changed."""
+    directories = frozenset(listed)
+    return dict.fromkeys((*footprint, *(path for path in known if (path.rpartition(b"/")[0] or b".") in directories)))
+
+
+def _differs(
+    tree: Tree, observer: Observer, path: bytes, known: Mapping[bytes, FileHistory], ended_ns: int, *, early: bool
+) -> bool:
+    relative = b"" if path == b"." else path
+    found = tree.lstat(relative)
+    history = known.get(path)
+    if history is not None:
+        if early and history.written_after:
+            return True
+        now = observer.state(tree, relative) if found is not None else None
+        after = history.after
+        if now is None or after is None:
+            return now is not after
+        return now.digest != after.digest
+    return found is not None and not stat.S_ISDIR(found.st_mode) and found.st_mtime_ns > ended_ns

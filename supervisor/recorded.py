@@ -1,0 +1,105 @@
+"""What was found on disk when a trial was judged, kept so that it can be judged again from the log alone.
+
+``observed.jsonl`` has a line for each look: ``{"path", "before", "after"}`` for the states of a path, ``{"changed"}``
+for a path that the stage holds. Paths are base64. Its digest is in the log (``states.recorded``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from supervisor.errors import LogError, LogUnreadableError
+from supervisor.evidence.facts import FileState, Observed
+
+NAME = "observed.jsonl"
+
+_ENCODER = msgspec.json.Encoder()
+
+Observe = Callable[[Sequence[bytes]], Mapping[bytes, Observed]]
+
+
+class _Line(msgspec.Struct, omit_defaults=True):
+    path: bytes | None = None
+    before: FileState | None = None
+    after: FileState | None = None
+    changed: bytes | None = None
+
+
+class Recorder:
+    """Passes looks at the disk on, and keeps what they found."""
+
+    def __init__(self, path: Path, observe: Observe, changed: Callable[[], Iterable[bytes]]) -> None:
+        """Begin the file anew."""
+        self._observe, self._changed = observe, changed
+        self._file: BinaryIO = path.open("wb")
+        self._digest = hashlib.sha256()
+        self.lines = 0
+
+    def observe(self, paths: Sequence[bytes]) -> Mapping[bytes, Observed]:
+        """Look at paths."""
+        found = self._observe(paths)
+        for path, state in found.items():
+            self._keep(_Line(path=path, before=state.before, after=state.after))
+        return found
+
+    def changed(self) -> Iterator[bytes]:
+        """Give what the stage holds."""
+        for path in self._changed():
+            self._keep(_Line(changed=path))
+            yield path
+
+    def close(self) -> str:
+        """End the file; gives its digest."""
+        self._file.close()
+        return f"sha256:{self._digest.hexdigest()}"
+
+    def _keep(self, line: _Line) -> None:
+        data = _ENCODER.encode(line) + b"\n"
+        self._digest.update(data)
+        self._file.write(data)
+        self.lines += 1
+
+
+class Recorded:
+    """What a `Recorder` kept, in the place of the disk."""
+
+    def __init__(self, states: Mapping[bytes, Observed], changed: tuple[bytes, ...]) -> None:
+        """Use `Recorded.read`."""
+        self._states, self._changed = states, changed
+
+    @classmethod
+    def read(cls, path: Path, *, digest: str) -> Recorded:
+        """Read what was kept.
+
+        Args:
+            path: of the file.
+            digest: that the log says it has.
+
+        Raises:
+            LogUnreadableError: it is not there, or is no such file.
+            LogError: it was changed.
+        """
+        try:
+            data = path.read_bytes()
+            lines = [msgspec.json.decode(line, type=_Line) for line in data.splitlines()]
+        except (OSError, msgspec.MsgspecError) as err:
+            message = f"expected the states that were found on disk, got: {err}"
+            raise LogUnreadableError(message, place=str(path)) from err
+        if (got := f"sha256:{hashlib.sha256(data).hexdigest()}") != digest:
+            message = f"expected {digest} (the log says so), got {got}"
+            raise LogError(message, place=str(path))
+        states = {line.path: Observed(before=line.before, after=line.after) for line in lines if line.path is not None}
+        return cls(states, tuple(line.changed for line in lines if line.changed is not None))
+
+    def observe(self, paths: Sequence[bytes]) -> Mapping[bytes, Observed]:
+        """Give the states of paths; one that was not looked at then is left out."""
+        return {path: self._states[path] for path in paths if path in self._states}
+
+    def changed(self) -> tuple[bytes, ...]:
+        """Give what the stage held."""
+        return self._changed
