@@ -15,7 +15,7 @@ from typing import Any
 from policies.amounts import plain_amount
 from policies.durations import format_duration, format_period
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
-from policies.types import Memory, Period, Policy
+from policies.types import Memory, Period, Policy, SharedPlace
 
 _AMOUNTS = frozenset({Shape.COUNT, Shape.CPUS, Shape.SIZE})
 
@@ -62,18 +62,20 @@ def _table(keys: tuple[Key, ...], value: object) -> dict[str, Any]:
     return {name: plain for name, plain in found.items() if plain is not None}
 
 
-def _plain(key: Key, value: object) -> Any:  # noqa: ANN401  (whatever JSON can hold)
+def _plain(key: Key, value: object) -> Any:  # noqa: ANN401, PLR0911  (whatever JSON can hold; one row a type)
     match value:
         case Memory() | float() | int() | None if key.shape in _AMOUNTS:
             return plain_amount(value)
         case Period():
             return format_period(value)
+        case SharedPlace():
+            return {"path": value.path, **({} if value.reset is None else {"reset": value.reset})}
         case StrEnum():
             return value.value
         case float() | int():
             return value if key.shape is Shape.TIMES else format_duration(value)
         case tuple():
-            return [_table(key.columns, one) for one in value] if key.columns else list(value)
+            return [_table(key.columns, item) if key.columns else _plain(key, item) for item in value]
         case str() | None:
             return value
         case _:

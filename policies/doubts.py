@@ -27,7 +27,9 @@ def _paths(policy: Policy) -> Iterator[tuple[str, str]]:
         table = getattr(policy, section.name)
         for key in section.keys:
             value = getattr(table, key.field)
-            if key.is_path and key.shape is Shape.TEXTS:
+            if key.shape is Shape.PLACES:
+                yield from ((f"{section.name}.{key.name}[{at}].path", one.path) for at, one in enumerate(value))
+            elif key.is_path and key.shape is Shape.TEXTS:
                 yield from ((f"{section.name}.{key.name}[{at}]", text) for at, text in enumerate(value or ()))
             elif key.is_path and value is not None:
                 yield f"{section.name}.{key.name}", value

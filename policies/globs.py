@@ -13,6 +13,7 @@ Laws:
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -48,6 +49,36 @@ def compile_globs(patterns: Iterable[str], *, workspace: bytes | None = None) ->
     whole = b"|".join(_whole(components) for components in split) or _NEVER
     above = b"|".join(_above(components) for components in split) or _NEVER
     return Globs(re.compile(whole, re.DOTALL), re.compile(above, re.DOTALL))
+
+
+def literal(pattern: str) -> str:
+    """Give a pattern as one of Python's `glob`, which has classes: ``[`` stands for itself."""
+    return pattern.replace("[", "[[]")
+
+
+def writable_roots(patterns: Iterable[str], *, workspace: bytes) -> tuple[bytes, ...]:
+    """Give the directories that must be open to writes so that all that matches can be made, replaced and removed.
+
+    That is the part of a pattern before its first wildcard; without its last name where that may be a file's.
+    Absolute, none below another.
+
+    Args:
+        patterns: as in the laws above.
+        workspace: absolute; what relative patterns begin at.
+    """
+    found = set()
+    for pattern in patterns:
+        root = workspace.rstrip(b"/") if not pattern.startswith("/") else b""
+        parts = [part for part in pattern.encode("utf-8", "surrogateescape").split(b"/") if part not in {b"", b"."}]
+        names = list(itertools.takewhile(lambda part: not _WILDCARDS.intersection(part), parts))
+        covers = pattern.endswith("/") or len(names) < len(parts)
+        kept = names if covers or not parts else names[:-1]
+        found.add(b"/".join((root, *kept)) or b"/")
+    return tuple(sorted(path for path in found if not any(_is_above(other, path) for other in found)))
+
+
+def _is_above(one: bytes, other: bytes) -> bool:
+    return one != other and other.startswith(one.rstrip(b"/") + b"/")
 
 
 def _components(pattern: bytes, workspace: bytes | None) -> list[bytes]:

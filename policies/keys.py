@@ -25,6 +25,7 @@ from policies.types import (
     NetworkDefault,
     NetworkPolicy,
     OrderRule,
+    Outside,
     PossibleState,
     Selftest,
     StopRule,
@@ -39,6 +40,7 @@ class Shape(StrEnum):
 
     TEXT = "text"
     TEXTS = "texts"
+    PLACES = "places"
     DURATION = "duration"
     PERIOD = "period"
     CHOICE = "choice"
@@ -221,10 +223,24 @@ FILES = Section(
             is_path=True,
         ),
         Key(
+            name="outside",
+            field="outside",
+            shape=Shape.CHOICE,
+            about="What becomes of writes elsewhere: staged and discarded, or refused at the call.",
+            choices=tuple(Outside),
+        ),
+        Key(
             name="read_deny",
             field="read_deny",
             shape=Shape.TEXTS,
-            about="Globs of what the trial must not see, such as what only the grader may read.",
+            about="Globs of what the trial must not see; every attempt is a violation.",
+            is_path=True,
+        ),
+        Key(
+            name="shared",
+            field="shared",
+            shape=Shape.PLACES,
+            about="Places that are written in place and shared with other runs: tables of path and reset.",
             is_path=True,
         ),
     ),

@@ -24,6 +24,7 @@ from policies.types import (
     Limits,
     LogPolicy,
     Policy,
+    SharedPlace,
     StopRule,
 )
 from supervisor.errors import PolicyError, UsageError
@@ -42,6 +43,7 @@ class PolicyOptions:
     mode: str | None = None
     commit: str | None = None
     write: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
     read_deny: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
     outcome: str | None = None
@@ -146,7 +148,14 @@ def _files(files: FilesPolicy, options: PolicyOptions, called: Called) -> FilesP
         commit=files.commit if commit is None else Commit(_choice(FILES, "commit", commit, called("commit"))),
         write=_added(files.write or (), options.write, called("write")) if options.write else files.write,
         read_deny=_added(files.read_deny, options.read_deny, called("read_deny")),
+        shared=_shared(files.shared, options.shared, called("shared")),
     )
+
+
+def _shared(declared: tuple[SharedPlace, ...], given: tuple[str, ...], place: str) -> tuple[SharedPlace, ...]:
+    known = {one.path for one in declared}
+    new = (path for path in dict.fromkeys(_path(text, place) for text in given) if path not in known)
+    return (*declared, *(SharedPlace(path=path) for path in new))
 
 
 def _credentials(credentials: CredentialsPolicy, options: PolicyOptions, called: Called) -> CredentialsPolicy:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from policies.amounts import parse_count, parse_cpus, parse_memory
 from policies.durations import parse_duration, parse_period
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
-from policies.types import Commit, DecidedBy, FilesMode, Policy
+from policies.types import Commit, DecidedBy, FilesMode, Policy, SharedPlace
 from supervisor.errors import PolicyError
 
 BUILT_IN = ("default",)
@@ -163,6 +163,10 @@ def check_policy(policy: Policy) -> None:
     if policy.stop.wall_s is not None and policy.stop.wall_s <= 0:
         message = "expected a duration above zero, got 0"
         raise PolicyError(message, place="stop.wall")
+    for index, place in enumerate(policy.files.shared):
+        if place.path in {other.path for other in policy.files.shared[:index]}:
+            message = f"expected each place once, got {place.path!r} again"
+            raise PolicyError(message, place=f"files.shared[{index}].path")
     if policy.files.mode is FilesMode.DIRECT and policy.files.commit is not Commit.ALWAYS:
         message = f"expected staged files, got mode = direct with commit = {policy.files.commit}"
         raise PolicyError(message, place="files.commit", hint="direct writes are made in place: nothing is committed")
@@ -294,6 +298,24 @@ def _times(value: object, place: str) -> int:
     return value
 
 
+def _places(value: object, place: str) -> tuple[SharedPlace, ...]:
+    if not isinstance(value, list | tuple):
+        _refuse("an array of tables", value, place)
+    return tuple(_place(item, f"{place}[{index}]") for index, item in enumerate(value))
+
+
+def _place(value: object, place: str) -> SharedPlace:
+    if not isinstance(value, dict):
+        _refuse("a table with path", value, place)
+    for name in value:
+        _refuse_unknown(name, ("path", "reset"), f"{place}.")
+    if "path" not in value:
+        message = "expected a path, got nothing"
+        raise PolicyError(message, place=f"{place}.path")
+    path = check_path(_text(value["path"], f"{place}.path"), place=f"{place}.path")
+    return SharedPlace(path=path, reset=_text(value["reset"], f"{place}.reset") if "reset" in value else None)
+
+
 def parse_choice(choices: Iterable[StrEnum], value: object, *, place: str) -> StrEnum:
     """Read one of the words of a closed set.
 
@@ -317,6 +339,7 @@ _SHAPES: dict[Shape, Callable[[Key, Any, str], object]] = {
     Shape.COUNT: lambda _key, value, place: parse_count(value, place=place),
     Shape.CPUS: lambda _key, value, place: parse_cpus(value, place=place),
     Shape.SIZE: lambda _key, value, place: parse_memory(value, place=place),
+    Shape.PLACES: lambda _key, value, place: _places(value, place),
     Shape.TIMES: lambda _key, value, place: _times(value, place),
     Shape.TABLES: lambda key, value, place: _read_tables(key.item or dict, key.columns, value, place),
 }

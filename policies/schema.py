@@ -17,6 +17,8 @@ _AMOUNTS: dict[Shape, dict[str, Any]] = {
     Shape.TIMES: {"type": "integer", "minimum": 1, "maximum": MOST_REPEATS},
     Shape.SIZE: {"type": "string", "pattern": f"^{SIZE_PATTERN}$"},
 }
+_FILLED = {"type": "string", "minLength": 1}
+_PLACE: dict[str, Any] = {"type": "object", "additionalProperties": False, "required": ["path"]}
 _NO_PARENT = r"^(?!(.*/)?\.\.(/|$))"
 """No component is ``..``: what `policies.parse.check_path` says."""
 
@@ -64,12 +66,14 @@ def _key(key: Key, defaults: dict[str, Any]) -> dict[str, Any]:
     return {**_shape(key), "description": key.about, **default}
 
 
-def _shape(key: Key) -> dict[str, Any]:
+def _shape(key: Key) -> dict[str, Any]:  # noqa: PLR0911 - one row a shape
     pattern = f"^({key.pattern})$" if key.pattern else _NO_PARENT if key.is_path else None
     text = {"type": "string", "minLength": 1, **({"pattern": pattern} if pattern else {})}
     match key.shape:
         case Shape.TEXT | Shape.TEXTS:
             return text if key.shape is Shape.TEXT else {"type": "array", "items": text}
+        case Shape.PLACES:
+            return {"type": "array", "items": {**_PLACE, "properties": {"path": text, "reset": _FILLED}}}
         case Shape.DURATION:
             return {"type": "string", "pattern": f"^{DURATION_PATTERN}$"}
         case Shape.PERIOD:

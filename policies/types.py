@@ -60,6 +60,13 @@ class Commit(StrEnum):
     NEVER = "never"
 
 
+class Outside(StrEnum):
+    """What becomes of a write outside what may be written: it is staged and discarded, or fails at the call."""
+
+    STAGE = "stage"
+    DENY = "deny"
+
+
 class NetworkDefault(StrEnum):
     """What happens to traffic that no rule allows."""
 
@@ -122,6 +129,19 @@ class StopRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharedPlace:
+    """A file or directory that this run shares with others: it is written in place, and every contact is told.
+
+    Attributes:
+        path: absolute, or relative to the workspace.
+        reset: how it is put back between runs, in words for whoever counts them; None: it is not.
+    """
+
+    path: str
+    reset: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FilesPolicy:
     """What may be written and where it goes.
 
@@ -129,14 +149,23 @@ class FilesPolicy:
         workspace: directory, or None for the current one.
         write: globs of what may be written; None (not declared) allows the workspace and takes writes elsewhere as
             discarded without calling them violations.
-        read_deny: globs of what the trial must not see: the reference material of a grader.
+        outside: what becomes of writes elsewhere.
+        read_deny: globs of what the trial must not see; attempts are violations.
+        shared: places outside the stage that it shares with other runs.
     """
 
     workspace: str | None = None
     mode: FilesMode = FilesMode.STAGED
     commit: Commit = Commit.ALWAYS
     write: tuple[str, ...] | None = None
+    outside: Outside = Outside.STAGE
     read_deny: tuple[str, ...] = ()
+    shared: tuple[SharedPlace, ...] = ()
+
+    @property
+    def confines(self) -> bool:
+        """Whether a write elsewhere is a violation: what may be written was declared, or the rest is denied."""
+        return self.write is not None or self.outside is Outside.DENY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from policies.globs import compile_globs
 from policies.types import Commit, FilesMode
 from probes.kernel.decode import decode_slab
 from supervisor import clock, recorded
+from supervisor.declared import read_links
 from supervisor.errors import SuperviseError
 from supervisor.events import Event, Origin, StageCommitted, StatesRecorded, TrialCounted, TrialSealed
 from supervisor.evidence.collect import collect
@@ -35,6 +36,7 @@ from supervisor.trial import Trial
 from supervisor.verdict.argue import argue
 from supervisor.verdict.completion import Completion, LogFigures, json_parts
 from supervisor.verdict.judge import judge
+from supervisor.watching import record_foreign
 
 _NOTHING_STAGED = "none"
 _LEFT_MAX = 1000
@@ -50,6 +52,7 @@ def conclude(trial: Trial, stage: Stage) -> Outcome:
     trial.syncer.stop()
     trial.record(TrialCounted, egress_packets=counters.egress_packets, egress_bytes=counters.egress_bytes)
     trial.room.persist(trial.signer.stop)
+    record_foreign(trial, _read(trial))
     facts = _collect(trial, stage)
     facts = _commit(trial, stage, facts)
     completion = _argue(trial, facts)
@@ -71,13 +74,14 @@ def _collect(trial: Trial, stage: Stage) -> Facts:
     prepared = trial.prepared
 
     def whole() -> tuple[Facts, str, int]:
-        recorder = Recorder(prepared.run.path / recorded.NAME, stage.observe, stage.changed)
+        recorder = Recorder(prepared.run.path / recorded.NAME, stage.observe, stage.changed, read_links)
         facts = collect(
             _read(trial),
             policy=prepared.request.policy,
             workspace=os.fsencode(prepared.workspace),
             observe=recorder.observe,
             changed=recorder.changed,
+            links=recorder.links,
         )
         return facts, recorder.close(), recorder.lines
 

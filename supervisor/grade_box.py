@@ -21,6 +21,7 @@ from typing import Any
 
 from probes.kernel.consumer import Consumer
 from probes.kernel.decode import decode_slab
+from probes.kernel.watching import plan_looks
 from probes.kernel.witness import KernelWitness
 from supervisor import clock
 from supervisor.canary import Canary, judge_canary
@@ -45,6 +46,7 @@ from supervisor.launch.durable import write_whole
 from supervisor.launch.grader_view import GraderViewSpec, plan_grader_view
 from supervisor.launch.leftovers import clean_cgroup, clean_run
 from supervisor.launch.limits import Limit, LimitedCgroup
+from supervisor.launch.mounts import parse_mountinfo
 from supervisor.launch.owner import Owner
 from supervisor.launch.state import RunDir
 from supervisor.launch.view import ViewSpec
@@ -170,6 +172,8 @@ class _Run:
         helpers = tuple(witness.identify(pid) for pid in box.helper_pids)
         offset_ns = clock.realtime_offset_ns()
         record(log, TrialHeld, process=main, init=init, helpers=helpers, cgroup=cgroup.id, realtime_offset_ns=offset_ns)
+        mounts = parse_mountinfo(Path(f"/proc/{box.init_pid}/mountinfo").read_bytes())
+        witness.look_for(plan_looks(mounts, shared=(self._common.workspace,), hidden=()))
         consumer.start()
         self._stack.callback(_stop_quietly, consumer)
         signer.start()

@@ -191,6 +191,7 @@ _READERS: Mapping[str, Callable[[object, str], Any]] = {
     "mode": _text,
     "commit": _text,
     "write": _paths,
+    "shared": _paths,
     "read_deny": _paths,
     "env": _texts,
     "outcome": _path,

@@ -16,9 +16,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from policies.credentials import filter_environ, masked_paths
-from policies.types import FilesMode
+from policies.globs import writable_roots
+from policies.types import FilesMode, Outside
 from supervisor import clock
 from supervisor.canary import Canary
+from supervisor.declared import Declared, find_declared
 from supervisor.errors import UsageError
 from supervisor.launch import trial_notes
 from supervisor.launch.boxspec import BoxSpec
@@ -68,6 +70,7 @@ class Prepared:
     room_wait_s: float
     claim_digest: str
     key: SigningKey
+    declared: Declared
 
 
 def prepare(request: RunRequest) -> Prepared:
@@ -86,6 +89,12 @@ def prepare(request: RunRequest) -> Prepared:
     environ, dropped = filter_environ(_environ_of(user, request.environ), request.policy)
     environ[trial_notes.VARIABLE] = trial_notes.PATH
     key, key_file = _signing_key(request, home)
+    declared = find_declared(
+        request.policy,
+        workspace=os.fsencode(workspace),
+        state=os.fsencode(home.path),
+        home=environ.get("HOME"),
+    )
     limits = plan_limits(request.policy.limits, find_root())
     run = home.create(make_run_id(clock.now_s(), os.urandom(_TOKEN_BYTES)), owner=Owner.current())
     started = Started(
@@ -112,7 +121,7 @@ def prepare(request: RunRequest) -> Prepared:
         argv=request.argv,
         environ=tuple((os.fsencode(name), os.fsencode(value)) for name, value in environ.items()),
         cwd=os.fsencode(_cwd(request, workspace)),
-        view=replace(_view(request, home, run, named, user, environ, key_file), memory_bytes=_memory(limits)),
+        view=replace(_view(request, home, run, named, user, environ, key_file, declared), memory_bytes=_memory(limits)),
         log_canary=canary.log,
         marker_canary=canary.marker,
         uid=user.uid,
@@ -139,6 +148,7 @@ def prepare(request: RunRequest) -> Prepared:
         room_wait_s=room_wait_s,
         claim_digest=claim_digest(described["claim"]),
         key=key,
+        declared=declared,
     )
 
 
@@ -176,12 +186,13 @@ def _view(
     user: User,
     environ: Mapping[str, str],
     key_file: Path | None,
+    declared: Declared,
 ) -> ViewSpec:
     masks = masked_paths(
         environ.get("HOME"),
         _existing,
         workspace=str(workspace.resolve()),
-        mask=(*request.policy.credentials.mask, *request.policy.files.read_deny),
+        mask=request.policy.credentials.mask,
     )
     masks = (*masks, *([str(key_file)] if key_file else []))
     return ViewSpec(
@@ -192,9 +203,20 @@ def _view(
         box=os.fsencode(run.box),
         state=os.fsencode(home.path),
         masks=tuple(os.fsencode(path) for path in masks),
+        shared=tuple(declared.shared),
+        denied=tuple(declared.denied),
+        writable=_writable(request, workspace.resolve()),
         uid=user.uid,
         gid=user.gid,
     )
+
+
+def _writable(request: RunRequest, workspace: Path) -> tuple[bytes, ...] | None:
+    """Give the places where writes do not fail; None where they fail nowhere."""
+    files = request.policy.files
+    if files.outside is Outside.STAGE:
+        return None
+    return writable_roots(("**",) if files.write is None else files.write, workspace=os.fsencode(workspace))
 
 
 def _memory(limits: tuple[Limit, ...]) -> int | None:

@@ -1,7 +1,8 @@
 """What was found on disk when a trial was judged, kept so that it can be judged again from the log alone.
 
 ``observed.jsonl`` has a line for each look: ``{"path", "before", "after"}`` for the states of a path, ``{"changed"}``
-for a path that the stage holds. Paths are base64. Its digest is in the log (``states.recorded``).
+for a path that the stage holds, ``{"link", "text"}`` for a symlink of the host. Paths are base64. Its digest is in the
+log (``states.recorded``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 
 from supervisor.errors import LogError, LogUnreadableError
 from supervisor.evidence.facts import FileState, Observed
+from supervisor.evidence.leading import ReadLinks, no_links
 
 NAME = "observed.jsonl"
 
@@ -28,14 +30,18 @@ class _Line(msgspec.Struct, omit_defaults=True):
     before: FileState | None = None
     after: FileState | None = None
     changed: bytes | None = None
+    link: bytes | None = None
+    text: bytes | None = None
 
 
 class Recorder:
     """Passes looks at the disk on, and keeps what they found."""
 
-    def __init__(self, path: Path, observe: Observe, changed: Callable[[], Iterable[bytes]]) -> None:
+    def __init__(
+        self, path: Path, observe: Observe, changed: Callable[[], Iterable[bytes]], links: ReadLinks = no_links
+    ) -> None:
         """Begin the file anew."""
-        self._observe, self._changed = observe, changed
+        self._observe, self._changed, self._links = observe, changed, links
         self._file: BinaryIO = path.open("wb")
         self._digest = hashlib.sha256()
         self.lines = 0
@@ -53,6 +59,13 @@ class Recorder:
             self._keep(_Line(changed=path))
             yield path
 
+    def links(self, paths: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        """Give the texts of those paths that are symlinks."""
+        found = self._links(paths)
+        for path, text in found.items():
+            self._keep(_Line(link=path, text=text))
+        return found
+
     def close(self) -> str:
         """End the file; gives its digest."""
         self._file.close()
@@ -68,9 +81,11 @@ class Recorder:
 class Recorded:
     """What a `Recorder` kept, in the place of the disk."""
 
-    def __init__(self, states: Mapping[bytes, Observed], changed: tuple[bytes, ...]) -> None:
+    def __init__(
+        self, states: Mapping[bytes, Observed], changed: tuple[bytes, ...], links: Mapping[bytes, bytes]
+    ) -> None:
         """Use `Recorded.read`."""
-        self._states, self._changed = states, changed
+        self._states, self._changed, self._links = states, changed, links
 
     @classmethod
     def read(cls, path: Path, *, digest: str) -> Recorded:
@@ -94,7 +109,8 @@ class Recorded:
             message = f"expected {digest} (the log says so), got {got}"
             raise LogError(message, place=str(path))
         states = {line.path: Observed(before=line.before, after=line.after) for line in lines if line.path is not None}
-        return cls(states, tuple(line.changed for line in lines if line.changed is not None))
+        links = {line.link: line.text for line in lines if line.link is not None and line.text is not None}
+        return cls(states, tuple(line.changed for line in lines if line.changed is not None), links)
 
     def observe(self, paths: Sequence[bytes]) -> Mapping[bytes, Observed]:
         """Give the states of paths; one that was not looked at then is left out."""
@@ -103,3 +119,7 @@ class Recorded:
     def changed(self) -> tuple[bytes, ...]:
         """Give what the stage held."""
         return self._changed
+
+    def links(self, paths: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        """Give the texts of those paths that were symlinks."""
+        return {path: self._links[path] for path in paths if path in self._links}

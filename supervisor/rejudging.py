@@ -66,6 +66,7 @@ class Kept:
             workspace=self.manifest.workspace,
             observe=self.states.observe,
             changed=self.states.changed,
+            links=self.states.links,
         )
 
     def argue(self, facts: Facts, policy: Policy) -> Completion:

@@ -18,6 +18,7 @@ from supervisor.preparing import prepare
 from supervisor.request import Outcome, RunRequest
 from supervisor.signals import Signals
 from supervisor.trial import hold_trial
+from supervisor.watching import watched
 
 
 def run(request: RunRequest) -> Outcome:
@@ -37,6 +38,7 @@ def run(request: RunRequest) -> Outcome:
         if request.policy.files.mode is FilesMode.STAGED:
             stage.prepare()
         trial = stack.enter_context(hold_trial(prepared))
+        stack.enter_context(watched(trial))
         if prepared.terminal is not None and trial.box.pty_master is not None:
             prepared.terminal.attach(trial.box.pty_master)
             stack.callback(prepared.terminal.close)

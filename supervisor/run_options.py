@@ -78,13 +78,11 @@ def _files_arguments(group: argparse._ArgumentGroup) -> None:
         default=[],
         help="what may be written beside /tmp (repeatable; default: the workspace)",
     )
-    group.add_argument(
-        "--read-deny",
-        metavar="GLOB",
-        action="append",
-        default=[],
-        help="what the trial must not see, such as what only the grader may read (repeatable)",
-    )
+    for option, said in (
+        ("--shared", "a place that is written in place and shared with other runs (repeatable)"),
+        ("--read-deny", "what the trial must not see (repeatable)"),
+    ):
+        group.add_argument(option, metavar="PATH", action="append", default=[], help=said)
     group.add_argument(
         "--env",
         metavar="NAME[=V]",

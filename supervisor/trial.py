@@ -21,6 +21,7 @@ from msgspec import UNSET
 from probes.kernel import early, pins
 from probes.kernel.consumer import Consumer
 from probes.kernel.witness import KernelWitness
+from probes.shared import PlaceWatch
 from supervisor import clock
 from supervisor.canary import judge_canary
 from supervisor.errors import LaunchError, SuperviseError
@@ -76,6 +77,7 @@ class Trial:
     released_ns: int = 0
     released: bool = field(default=False)
     captured: dict[str, str] = field(default_factory=dict)
+    places: PlaceWatch | None = None
 
     def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind
         """Write an event of the supervisor, and give it: numbered, with the time it is written at."""

@@ -24,6 +24,12 @@ WRITER_KEY = struct.Struct("<II")
 MEMBER = struct.Struct("<QQII")
 #: struct w_orders: epoch, network
 ORDERS = struct.Struct("<II")
+#: struct w_looks: flags, pad, filter
+LOOKS = struct.Struct("<II16Q")
+#: struct w_watched: cgroup, id, sort, pad
+WATCHED = struct.Struct("<QQII")
+#: W_READ_WINDOW_NS: for so long a read through the same open file is not told again
+READ_WINDOW_NS = 10_000_000
 #: struct w_settings: parent_id, parent_level, abi
 SETTINGS = struct.Struct("<QII")
 
@@ -45,6 +51,8 @@ class RecordKind(IntEnum):
     FILE_PATH = 19
     FILE_FD = 20
     FILE_MAPPED = 21
+    FILE_READ = 24
+    FILE_LOOKED = 25
     SOCK_CREATED = 32
     SOCK_BOUND = 33
     CONN_ATTEMPTED = 34
@@ -61,6 +69,24 @@ class RecordFlag(IntFlag):
     PRIVATE = 4
     UNREACHABLE = 8
     UNLINKED = 16
+
+
+class Look(IntFlag):
+    """``enum w_look``: what a trial is watched for beside what it changes."""
+
+    MOUNTS = 1
+    SHARED = 2
+    EVERY = 4
+    DEVICES = 8
+    NAMES = 16
+
+
+class Watch(IntEnum):
+    """``enum w_watch``: what the id of a watched thing is."""
+
+    MOUNT = 1
+    DEVICE = 2
+    NAME = 3
 
 
 class Network(IntEnum):

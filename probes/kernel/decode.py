@@ -63,6 +63,12 @@ _RENAMING = frozenset({"rename", "renameat", "renameat2"})
 _LINKING = frozenset({"link", "linkat"})
 _SYMLINKING = frozenset({"symlink", "symlinkat"})
 _OPENING = frozenset({"open", "openat", "openat2", "creat"})
+_LISTING = frozenset({"getdents", "getdents64"})
+_ASKING = frozenset(
+    {"fstat", "newfstatat", "statx", "fstatfs", "fgetxattr", "flistxattr", "lseek", "flock", "fcntl", "getxattrat",
+     "listxattrat", "file_getattr", "faccessat2", "readlinkat", "name_to_handle_at", "fanotify_mark", "statfs"}
+)  # fmt: skip
+_F_NOTIFY = 1026
 _CLONING = frozenset({0x40049409, 0x4020940D})
 
 
@@ -289,6 +295,29 @@ def _by_name(raw: Raw) -> Event:  # noqa: PLR0911 - one row a family of calls
     return ev.FileChanged(path=path, attribute=_ATTRIBUTES.get(call, "xattr"), value=extra, **common)
 
 
+def _read(raw: Raw) -> Event:
+    """A look through a descriptor."""
+    call = raw.call
+    common = {
+        "n": raw.n, "time_ns": raw.time_ns, "process": raw.process, "path": _climbed(raw.text), "device": raw.device,
+        "inode": raw.inode, "error": raw.error, "path_truncated": bool(raw.flags & _TRUNCATED),
+        "reachable": not raw.flags & _UNREACHABLE, "how": call,
+    }  # fmt: skip
+    if call in _LISTING:
+        return ev.FileListed(**common)
+    if call in _ASKING:
+        watches = call == "fcntl" and raw.number0 == _F_NOTIFY
+        return ev.FileLookedUp(**common | ({"how": "dnotify"} if watches else {}))
+    return ev.FileRead(size_bytes=raw.number0, **common)
+
+
+def _looked_up(raw: Raw) -> Event:
+    return ev.FileLookedUp(
+        n=raw.n, time_ns=raw.time_ns, process=raw.process, path=_callers_path(raw), device=raw.device, inode=raw.inode,
+        error=raw.error, path_truncated=bool(raw.flags & _TRUNCATED), verified=bool(raw.flags & _PRIVATE), how=raw.call,
+    )  # fmt: skip
+
+
 def _socket(raw: Raw) -> Event:
     return ev.SocketCreated(
         n=raw.n, time_ns=raw.time_ns, process=raw.process, family=raw.number0 >> 32, socket_type=raw.number0 & 0xF,
@@ -361,6 +390,8 @@ _DECODERS: dict[int, Callable[[Raw], Event]] = {
     RecordKind.FILE_PATH: _by_name,
     RecordKind.FILE_FD: _through_descriptor,
     RecordKind.FILE_MAPPED: _mapped,
+    RecordKind.FILE_READ: _read,
+    RecordKind.FILE_LOOKED: _looked_up,
     RecordKind.SOCK_CREATED: _socket,
     RecordKind.SOCK_BOUND: _bound,
     RecordKind.CONN_ATTEMPTED: _connecting,

@@ -78,6 +78,7 @@ struct mount {
 	struct mount *mnt_parent;
 	struct dentry *mnt_mountpoint;
 	struct vfsmount mnt;
+	int mnt_id;
 };
 
 struct path {

@@ -22,7 +22,7 @@ from supervisor.errors import MachineError
 from supervisor.launch import libc
 
 OBJECT = Path(__file__).with_name("witness.bpf.o")
-MAPS = ("rings", "trials", "orders", "settings", "members", "writers")
+MAPS = ("rings", "trials", "orders", "settings", "members", "writers", "looks", "watched")
 SYSTEM_BPFFS = Path("/sys/fs/bpf")
 OWN_BPFFS = Path("/run/supervise/bpf")
 _DIGITS = 12
@@ -207,7 +207,7 @@ def _forget_dead(directory: Path, live: set[int]) -> int:
         return 0
     left = 0
     # The set may be another version's, which has other maps; the cgroup's id is the key of each, whatever the values.
-    names = ("trials", "orders", "rings")
+    names = ("trials", "orders", "rings", "looks")
     maps = [libbpf.BpfMap(libbpf.open_pin(directory / name), 0) for name in names if (directory / name).exists()]
     try:
         for key in maps[0].keys(8):
@@ -216,7 +216,21 @@ def _forget_dead(directory: Path, live: set[int]) -> int:
             else:
                 for each in reversed(maps):
                     each.delete(key)
+        _forget_watched(directory, live)
     finally:
         for each in maps:
             each.close()
     return left
+
+
+def _forget_watched(directory: Path, live: set[int]) -> None:
+    """Drop what supervisors that died had watched: a key begins with the cgroup's id."""
+    if not (directory / "watched").exists():
+        return
+    watched = libbpf.BpfMap(libbpf.open_pin(directory / "watched"), 4)
+    try:
+        for key in watched.keys(abi.WATCHED.size):
+            if abi.WATCHED.unpack(key)[0] not in live:
+                watched.delete(key)
+    finally:
+        watched.close()

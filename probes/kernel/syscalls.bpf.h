@@ -15,10 +15,13 @@
 #endif
 #ifndef __NR_setxattrat
 #define __NR_setxattrat 463
+#define __NR_getxattrat 464
+#define __NR_listxattrat 465
 #define __NR_removexattrat 466
 #endif
 #ifndef __NR_open_tree_attr
 #define __NR_open_tree_attr 467
+#define __NR_file_getattr 468
 #define __NR_file_setattr 469
 #endif
 
@@ -37,7 +40,20 @@ enum shape_class {
 	S_MESSAGE,
 	S_REACH,	/* into another process */
 	S_KILL,
+	S_READ,		/* content or state through a descriptor, of watched places only */
+	S_LIST,
+	S_LOOK,		/* by name; dirfd2: argument number of the answer's place, path2: enum answer */
 	S_REFUSED,	/* reported when it fails: nobody in a box may do it */
+};
+
+/* What a look-up answers, and where. */
+enum answer {
+	ANSWER_NONE = -1,
+	ANSWER_STAT = 0,	/* struct stat */
+	ANSWER_STATX,
+	ANSWER_BYTES,		/* as many as the call returned */
+	ANSWER_STATFS,
+	ANSWER_SOMEWHERE,	/* behind another pointer, or in more than one place */
 };
 
 struct shape {
@@ -51,6 +67,8 @@ struct shape {
 };
 
 #define ROW(class, dirfd, path, dirfd2, path2, extra) { class, dirfd, path, dirfd2, path2, extra, {} }
+#define LOOK(dirfd, path, where, answer) ROW(S_LOOK, dirfd, path, where, answer, -1)
+#define READ(fd) ROW(S_READ, fd, -1, -1, -1, -1)
 #define REFUSED ROW(S_REFUSED, -1, -1, -1, -1, 0)
 
 const volatile struct shape shapes[SYSCALLS_MAX] = {
@@ -61,9 +79,10 @@ const volatile struct shape shapes[SYSCALLS_MAX] = {
 	[__NR_writev] = ROW(S_WRITE, 0, -1, -1, -1, -1),
 	[__NR_pwritev] = ROW(S_WRITE, 0, -1, -1, -1, -1),
 	[__NR_pwritev2] = ROW(S_WRITE, 0, -1, -1, -1, -1),
-	[__NR_sendfile] = ROW(S_WRITE, 0, -1, -1, -1, -1),
-	[__NR_copy_file_range] = ROW(S_WRITE, 2, -1, -1, -1, -1),
-	[__NR_splice] = ROW(S_WRITE, 2, -1, -1, -1, -1),
+	/* extra: the descriptor that is read */
+	[__NR_sendfile] = ROW(S_WRITE, 0, -1, -1, -1, 1),
+	[__NR_copy_file_range] = ROW(S_WRITE, 2, -1, -1, -1, 0),
+	[__NR_splice] = ROW(S_WRITE, 2, -1, -1, -1, 0),
 	[__NR_ftruncate] = ROW(S_FD, 0, -1, -1, -1, 1),
 	[__NR_fallocate] = ROW(S_FD, 0, -1, -1, -1, 1),
 	[__NR_fchmod] = ROW(S_FD, 0, -1, -1, -1, 1),
@@ -93,6 +112,36 @@ const volatile struct shape shapes[SYSCALLS_MAX] = {
 	[__NR_setxattrat] = ROW(S_PATH, 0, 1, -1, -1, -1),
 	[__NR_removexattrat] = ROW(S_PATH, 0, 1, -1, -1, -1),
 	[__NR_file_setattr] = ROW(S_PATH, 0, 1, -1, -1, -1),
+	[__NR_read] = READ(0),
+	[__NR_pread64] = READ(0),
+	[__NR_readv] = READ(0),
+	[__NR_preadv] = READ(0),
+	[__NR_preadv2] = READ(0),
+	[__NR_fstat] = READ(0),
+	[__NR_fstatfs] = READ(0),
+	[__NR_fgetxattr] = READ(0),
+	[__NR_flistxattr] = READ(0),
+	[__NR_lseek] = READ(0),
+	[__NR_flock] = READ(0),
+	[__NR_fcntl] = READ(0),
+	[__NR_getdents64] = ROW(S_LIST, 0, -1, -1, -1, -1),
+	[__NR_newfstatat] = LOOK(0, 1, 2, ANSWER_STAT),
+	[__NR_statx] = LOOK(0, 1, 4, ANSWER_STATX),
+	[__NR_faccessat] = LOOK(0, 1, -1, ANSWER_NONE),
+	[__NR_faccessat2] = LOOK(0, 1, -1, ANSWER_NONE),
+	[__NR_readlinkat] = LOOK(0, 1, 2, ANSWER_BYTES),
+	[__NR_statfs] = LOOK(-1, 0, 1, ANSWER_STATFS),
+	[__NR_chdir] = LOOK(-1, 0, -1, ANSWER_NONE),
+	[__NR_getxattr] = LOOK(-1, 0, 2, ANSWER_BYTES),
+	[__NR_lgetxattr] = LOOK(-1, 0, 2, ANSWER_BYTES),
+	[__NR_listxattr] = LOOK(-1, 0, 1, ANSWER_BYTES),
+	[__NR_llistxattr] = LOOK(-1, 0, 1, ANSWER_BYTES),
+	[__NR_getxattrat] = LOOK(0, 1, -1, ANSWER_SOMEWHERE),
+	[__NR_listxattrat] = LOOK(0, 1, 3, ANSWER_BYTES),
+	[__NR_file_getattr] = LOOK(0, 1, -1, ANSWER_SOMEWHERE),
+	[__NR_name_to_handle_at] = LOOK(0, 1, -1, ANSWER_SOMEWHERE),
+	[__NR_inotify_add_watch] = LOOK(-1, 1, -1, ANSWER_NONE),
+	[__NR_fanotify_mark] = LOOK(3, 4, -1, ANSWER_NONE),
 	[__NR_execve] = ROW(S_EXEC, -1, 0, -1, -1, -1),
 	[__NR_execveat] = ROW(S_EXEC, 0, 1, -1, -1, -1),
 	[__NR_socket] = ROW(S_SOCKET, -1, -1, -1, -1, -1),
@@ -113,6 +162,11 @@ const volatile struct shape shapes[SYSCALLS_MAX] = {
 	[__NR_tgkill] = ROW(S_KILL, -1, -1, -1, -1, 0),
 	[__NR_tkill] = ROW(S_KILL, -1, -1, -1, -1, 0),
 #ifdef __NR_open
+	[__NR_stat] = LOOK(-1, 0, 1, ANSWER_STAT),
+	[__NR_lstat] = LOOK(-1, 0, 1, ANSWER_STAT),
+	[__NR_access] = LOOK(-1, 0, -1, ANSWER_NONE),
+	[__NR_readlink] = LOOK(-1, 0, 1, ANSWER_BYTES),
+	[__NR_getdents] = ROW(S_LIST, 0, -1, -1, -1, -1),
 	[__NR_open] = ROW(S_OPEN, -1, 0, -1, -1, 1),
 	[__NR_creat] = ROW(S_OPEN, -1, 0, -1, -1, -1),
 	[__NR_dup2] = ROW(S_CLOSE, 1, -1, -1, -1, -1),
@@ -171,7 +225,6 @@ const volatile struct shape shapes[SYSCALLS_MAX] = {
 	[__NR_swapoff] = REFUSED,
 	[__NR_acct] = REFUSED,
 	[__NR_quotactl] = REFUSED,
-	[__NR_name_to_handle_at] = REFUSED,
 	[__NR_fanotify_init] = REFUSED,
 	[__NR_lookup_dcookie] = REFUSED,
 	[__NR_settimeofday] = REFUSED,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 #: From 424 on the numbers are the same on every architecture.
 _COMMON = {
+    439: "faccessat2", 464: "getxattrat", 465: "listxattrat", 468: "file_getattr",
     424: "pidfd_send_signal", 425: "io_uring_setup", 426: "io_uring_enter", 427: "io_uring_register", 428: "open_tree",
     429: "move_mount", 430: "fsopen", 431: "fsconfig", 432: "fsmount", 433: "fspick", 434: "pidfd_open", 435: "clone3",
     437: "openat2", 438: "pidfd_getfd", 442: "mount_setattr", 443: "quotactl_fd",
@@ -12,6 +13,11 @@ _COMMON = {
 }  # fmt: skip
 
 _X86_64 = {
+    0: "read", 4: "stat", 5: "fstat", 6: "lstat", 8: "lseek", 17: "pread64", 19: "readv", 21: "access", 72: "fcntl",
+    73: "flock", 78: "getdents", 80: "chdir", 89: "readlink", 137: "statfs", 138: "fstatfs", 191: "getxattr",
+    192: "lgetxattr", 193: "fgetxattr", 194: "listxattr", 195: "llistxattr", 196: "flistxattr", 217: "getdents64",
+    254: "inotify_add_watch", 262: "newfstatat", 267: "readlinkat", 269: "faccessat", 295: "preadv",
+    301: "fanotify_mark", 327: "preadv2", 332: "statx",
     1: "write", 2: "open", 3: "close", 9: "mmap", 16: "ioctl", 18: "pwrite64", 20: "writev", 40: "sendfile",
     41: "socket", 42: "connect", 43: "accept", 46: "sendmsg", 47: "recvmsg", 49: "bind", 56: "clone", 59: "execve",
     62: "kill", 76: "truncate", 77: "ftruncate", 82: "rename", 83: "mkdir", 84: "rmdir", 85: "creat", 86: "link",
@@ -34,6 +40,10 @@ _X86_64 = {
 }  # fmt: skip
 
 _ARM64 = {
+    8: "getxattr", 9: "lgetxattr", 10: "fgetxattr", 11: "listxattr", 12: "llistxattr", 13: "flistxattr",
+    25: "fcntl", 27: "inotify_add_watch", 32: "flock", 43: "statfs", 44: "fstatfs", 48: "faccessat", 49: "chdir",
+    61: "getdents64", 62: "lseek", 63: "read", 65: "readv", 67: "pread64", 69: "preadv", 78: "readlinkat",
+    79: "newfstatat", 80: "fstat", 263: "fanotify_mark", 286: "preadv2", 291: "statx",
     0: "io_setup", 2: "io_submit",
     5: "setxattr", 6: "lsetxattr", 7: "fsetxattr", 14: "removexattr", 15: "lremovexattr", 16: "fremovexattr",
     18: "lookup_dcookie", 29: "ioctl", 33: "mknodat", 34: "mkdirat", 35: "unlinkat", 36: "symlinkat", 37: "linkat",

@@ -93,6 +93,11 @@ struct call {
 	struct file *file;
 	__u64 number[2];
 	__u64 cgroup;
+	__u64 answer;		/* what the call wrote for its caller, and how much; 0: nothing that is looked at */
+	__u64 answer_bytes;
+	__u64 inode;		/* of what a look-up found, as the kernel answered; 0: not known */
+	__u32 device;
+	__u32 pad;
 };
 
 static __always_inline int ask_file(struct call *c, struct file *file, __u32 kind, __u64 n0, __u64 n1)
@@ -167,6 +172,12 @@ static __always_inline bool put_callers_path(struct call *c, struct scratch *s, 
 	return !address || address + (*end - *base) < private_end(address);
 }
 
+/* Whether the answer of a call lies over what is now its path, the NUL with it: then the path was another one. */
+static __always_inline bool overlaps(__u64 address, __u64 size, struct call *c)
+{
+	return c->answer < address + size && c->answer + c->answer_bytes > address;
+}
+
 /* A record about the caller's path or paths. */
 static __noinline int tell_path(struct call *c)
 {
@@ -179,10 +190,14 @@ static __noinline int tell_path(struct call *c)
 	s->record.error = c->ret < 0 ? -c->ret : 0;
 	s->record.number[0] = c->number[0];
 	s->record.number[1] = c->nr;
+	s->record.device = c->device;
+	s->record.inode = c->inode;
 	private = put_callers_path(c, s, c->shape.dirfd, argument(c, c->shape.path), &base, &end);
 	s->record.len[0] = base;
 	s->record.len[1] = end - base;
-	if (c->shape.path2 >= 0) {
+	if (c->answer_bytes && overlaps(argument(c, c->shape.path), end - base + 1, c))
+		private = false;
+	if (c->shape.class != S_LOOK && c->shape.path2 >= 0) {
 		base2 = end;
 		private &= put_callers_path(c, s, c->shape.dirfd2, argument(c, c->shape.path2), &base2, &end);
 	}
@@ -190,6 +205,20 @@ static __noinline int tell_path(struct call *c)
 		s->record.flags |= W_F_PRIVATE;
 	return put_slot(SLOT_CALL, c->cgroup, end, W_HOOK_SYSCALL);
 }
+
+static __always_inline void tell_refused(struct call *c)
+{
+	struct w_record r;
+
+	begin(&r, W_SYSCALL_REFUSED);
+	r.error = -c->ret;
+	r.number[0] = c->arguments[0];
+	r.number[1] = c->nr;
+	r.inode = c->arguments[1];
+	put(&r, c->cgroup, W_HOOK_SYSCALL);
+}
+
+#include "looks.bpf.h"
 
 /* True when the trial has opened the file in this way before: ``way`` is 0 for reading, 1 for its path only. */
 static __always_inline bool seen_before(__u64 cgroup, struct inode *inode, __u32 way)
@@ -270,7 +299,8 @@ static __noinline int on_open(struct call *c)
 		bpf_probe_read_user(&flags, sizeof(flags), (void *)argument(c, 2));
 	if (c->ret < 0) {
 		/* Look-ups of what is not there are no attempts to change it. */
-		if ((c->ret == -ENOENT || c->ret == -ENOTDIR) && !(flags & (O_ACCMODE | O_CREAT | O_TRUNC)))
+		if ((c->ret == -ENOENT || c->ret == -ENOTDIR) && !(flags & (O_ACCMODE | O_CREAT | O_TRUNC)) &&
+		    !look_matters(c, argument(c, c->shape.path)))
 			return 0;
 		return ask_path(c, W_FILE_PATH, flags);
 	}
@@ -284,7 +314,8 @@ static __noinline int on_open(struct call *c)
 	/* Not every way to close a descriptor is seen: what was written through its predecessor ends here at the latest. */
 	if (f_mode & FMODE_WRITE)
 		tell_totals(key.pid, key.fd);
-	else if (!(flags & O_TRUNC) && !(f_mode & FMODE_CREATED) && seen_before(c->cgroup, inode, !!(f_mode & FMODE_PATH)))
+	else if (!(flags & O_TRUNC) && !(f_mode & FMODE_CREATED) &&
+		 seen_before(c->cgroup, inode, !!(f_mode & FMODE_PATH)) && !file_is_watched(c->cgroup, (__u64)file))
 		return 0;
 	return ask_file(c, file, W_FILE_OPENED, (__u64)flags << 32 | f_flags, (__u64)f_mode << 32 | (mode & S_IFMT));
 }
@@ -357,18 +388,6 @@ static __noinline int on_close(struct call *c)
 	return TOLD;
 }
 
-static __always_inline void tell_refused(struct call *c)
-{
-	struct w_record r;
-
-	begin(&r, W_SYSCALL_REFUSED);
-	r.error = -c->ret;
-	r.number[0] = c->arguments[0];
-	r.number[1] = c->nr;
-	r.inode = c->arguments[1];
-	put(&r, c->cgroup, W_HOOK_SYSCALL);
-}
-
 static __noinline int on_descriptor(struct call *c)
 {
 	struct file *file = file_of((__s32)argument(c, 0));
@@ -398,10 +417,15 @@ static __noinline int on_map(struct call *c)
 
 	if (c->ret < 0 && c->ret >= -ERRNO_MAX)
 		return 0;
-	if (flags != MAP_SHARED && flags != MAP_SHARED_VALIDATE)
-		return 0;
 	file = file_of((__s32)c->arguments[4]);
-	if (!file || !(BPF_CORE_READ(file, f_mode) & FMODE_WRITE) || !keeps_content(BPF_CORE_READ(file, f_inode, i_mode)))
+	if ((flags != MAP_SHARED && flags != MAP_SHARED_VALIDATE) || !file ||
+	    !(BPF_CORE_READ(file, f_mode) & FMODE_WRITE)) {
+		if (!file || !(looks_of(c->cgroup) & W_LOOK_SHARED) || !file_is_watched(c->cgroup, (__u64)file))
+			return 0;
+		c->ret = 0;
+		return ask_file(c, file, W_FILE_READ, c->arguments[1], c->nr);
+	}
+	if (!keeps_content(BPF_CORE_READ(file, f_inode, i_mode)))
 		return 0;
 	c->ret = 0;
 	return ask_file(c, file, W_FILE_MAPPED, c->arguments[1], c->nr);
@@ -690,7 +714,15 @@ static __always_inline int dispatch(struct call *c)
 	case S_OPEN:
 		return on_open(c);
 	case S_WRITE:
+		if (c->shape.extra >= 0)
+			on_source(c);
 		return on_write(c);
+	case S_READ:
+		return on_read(c);
+	case S_LIST:
+		return on_list(c);
+	case S_LOOK:
+		return on_look(c);
 	case S_CLOSE:
 		return on_close(c);
 	case S_FD:

@@ -33,6 +33,8 @@ enum w_kind {
 	W_FILE_PATH = 19,	/* caller's path(s); number: extra argument, syscall */
 	W_FILE_FD = 20,		/* kernel's path; number: extra argument, syscall */
 	W_FILE_MAPPED = 21,	/* kernel's path; number: bytes, syscall */
+	W_FILE_READ = 24,	/* kernel's path, of a watched place; number: bytes, or fcntl's command, syscall */
+	W_FILE_LOOKED = 25,	/* caller's path; number: -, syscall; device, inode: what was found, where it is known */
 	W_SOCK_CREATED = 32,	/* number: family << 32 | type, protocol */
 	W_SOCK_BOUND = 33,	/* part 0: 16 address bytes; number: family << 32 | port, type << 32 | protocol */
 	W_CONN_ATTEMPTED = 34,	/* as W_SOCK_BOUND; for AF_UNIX part 0 is sun_path; device: 1 = peer outside */
@@ -97,6 +99,37 @@ enum w_network {
 	W_NET_PASS = 1,		/* they go on to whoever serves the namespace */
 };
 
+/* What else a trial is watched for: absent for one that is not. */
+struct w_looks {
+	__u32 flags;		/* enum w_look */
+	__u32 pad;
+	__u64 filter[16];	/* two numbers of the hash of each name: bit (hash >> 54 & 63) of word (hash >> 60) */
+};
+
+enum w_look {
+	W_LOOK_MOUNTS = 1,	/* some mounts are watched */
+	W_LOOK_SHARED = 2,	/* they may be shared places: what reads their files is told each time */
+	W_LOOK_EVERY = 4,	/* every look-up by name is told, unless it is known to have led elsewhere */
+	W_LOOK_DEVICES = 8,	/* the devices of shared places are known, and stat() tells them as they are */
+	W_LOOK_NAMES = 16,	/* look-ups are told by the components of their names */
+};
+
+enum w_watch {
+	W_WATCH_MOUNT = 1,	/* id: as in /proc/PID/mountinfo */
+	W_WATCH_DEVICE = 2,	/* id: as in struct w_record */
+	W_WATCH_NAME = 3,	/* id: FNV-1a of a component, 64 bits */
+};
+
+/* The key of one thing that is watched for a trial. */
+struct w_watched {
+	__u64 cgroup;
+	__u64 id;
+	__u32 sort;		/* enum w_watch */
+	__u32 pad;
+};
+
+#define W_READ_WINDOW_NS 10000000
+
 struct w_settings {
 	__u64 parent_id;	/* cgroup id of the directory that holds the trials' cgroups */
 	__u32 parent_level;
@@ -134,6 +167,8 @@ struct w_writer {
 W_CHECK(struct w_record, 56);
 W_CHECK(struct w_trial, 120);
 W_CHECK(struct w_orders, 8);
+W_CHECK(struct w_looks, 136);
+W_CHECK(struct w_watched, 24);
 W_CHECK(struct w_settings, 16);
 W_CHECK(struct w_member, 24);
 W_CHECK(struct w_writer, 72);

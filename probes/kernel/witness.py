@@ -13,6 +13,7 @@ from pathlib import Path
 
 from probes.kernel import abi, libbpf, pins
 from probes.kernel.ring import Ring
+from probes.kernel.watching import Looks
 from supervisor.events import ProcessKey
 
 DEFAULT_RING_BYTES = 8 << 20
@@ -60,6 +61,9 @@ class KernelWitness:
         self._orders = libbpf.BpfMap(libbpf.open_pin(directory / "orders"), abi.ORDERS.size)
         self._writers = libbpf.BpfMap(libbpf.open_pin(directory / "writers"), abi.WRITER.size)
         self._members = libbpf.BpfMap(libbpf.open_pin(directory / "members"), abi.MEMBER.size)
+        self._looks = libbpf.BpfMap(libbpf.open_pin(directory / "looks"), abi.LOOKS.size)
+        self._watched = libbpf.BpfMap(libbpf.open_pin(directory / "watched"), 4)
+        self._watching: list[bytes] = []
         self._programs = [libbpf.open_pin(path) for path in sorted(directory.glob("prog_*"))]
         self._missed_before = self._misses()
 
@@ -87,12 +91,22 @@ class KernelWitness:
                     entries.close()
             return cls(cgroup_root, cgroup_id, directory, ring_fd, ring_bytes)
 
+    def look_for(self, looks: Looks) -> None:
+        """Tell of these looks too, from now on; call it once, before the trial is released."""
+        for key in looks.entries(self._cgroup_id):
+            self._watched.update(key, bytes(4))
+            self._watching.append(key)
+        if looks.flags():
+            self._looks.update(self._key, looks.pack())
+
     def close(self) -> None:
         """Stop watching. Call it after the trial's cgroup was removed, so that the last one out is known."""
         self.ring.close()
+        for key in self._watching:
+            self._watched.delete(key)
         for fd in (self.ring_fd, *self._programs):
             os.close(fd)
-        for opened in (self._trials, self._orders, self._writers, self._members):
+        for opened in (self._trials, self._orders, self._writers, self._members, self._looks, self._watched):
             opened.close()
         pins.collect_garbage(self._cgroup_root)
 

@@ -112,3 +112,33 @@ class FileChanged(FileEvent, frozen=True, kw_only=True):
 
     attribute: str
     value: int | None = None
+
+
+READ_WINDOW_NS = 10_000_000
+"""For so long after a read was told, further ones through the same open file are not."""
+
+
+class FileRead(FileEvent, frozen=True, kw_only=True):
+    """Content of a file in a shared place was read through an open file, or mapped.
+
+    Told each time, but for reads that follow the last one told through the same open file within `READ_WINDOW_NS`.
+    ``how`` is the call's name; what is mapped can be read until the process ends.
+    """
+
+    how: str
+    size_bytes: int = 0
+
+
+class FileListed(FileEvent, frozen=True, kw_only=True):
+    """The names in a directory of a shared or hidden place were read."""
+
+    how: str = "getdents64"
+
+
+class FileLookedUp(FileEvent, frozen=True, kw_only=True):
+    """A name, or an attribute, was looked up without an open, in a shared or hidden place or where it may be one.
+
+    ``device`` and ``inode`` are of what was found, where the call told them; ``error`` is what it failed with.
+    """
+
+    how: str

@@ -26,7 +26,9 @@ from supervisor.evidence.files import FileFold
 from supervisor.evidence.flows import FlowFold
 from supervisor.evidence.grades import GradeFold, ReferenceFold
 from supervisor.evidence.histories import Draft, Historian
+from supervisor.evidence.leading import ReadLinks, no_links
 from supervisor.evidence.limits import LimitFold
+from supervisor.evidence.looks import LookFold, foreign_gaps
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast, ProcessFold
 from supervisor.evidence.reached import Reached
@@ -55,6 +57,7 @@ def collect(
     workspace: bytes,
     observe: Observe,
     changed: Callable[[], Iterable[bytes]],
+    links: ReadLinks = no_links,
 ) -> Facts:
     """Add events up to facts, and reconcile them with the final state.
 
@@ -64,9 +67,10 @@ def collect(
         workspace: absolute, as the trial sees it.
         observe: gives the states before and after of absolute paths; one that it leaves out is not known.
         changed: gives every absolute path present in the stage.
+        links: gives the symlinks of the host among some paths.
     """
     with _no_garbage():
-        return _collect(events, policy, workspace, observe, changed)
+        return _collect(events, policy, workspace, observe, changed, links)
 
 
 @contextmanager
@@ -87,6 +91,7 @@ def _collect(
     workspace: bytes,
     observe: Observe,
     changed: Callable[[], Iterable[bytes]],
+    links: ReadLinks,
 ) -> Facts:
     folds = _Folds(policy, workspace)
     count = folds.read(events)
@@ -96,7 +101,9 @@ def _collect(
     seen = {key for key in folds.files.processes if key is not None}
     processes = folds.processes.finish(cast, line.endpoint_ns, seen, _listed(line))
     contacts, noted = folds.contacts.contacts(cast), folds.noted(cast)
-    places = Places(policy, workspace, looked_at=folds.grades.footprint())
+    lives = _Lives(processes, line)
+    met = folds.looks.finish(cast, links, lives.last_exit_ns)
+    places = Places(policy, workspace, shared=folds.looks.shared(), looked_at=folds.grades.footprint())
     files, file_gaps = _collect_files(
         folds.files, cast, places, (line, processes, folds.reached(processes)), observe, changed
     )
@@ -116,7 +123,7 @@ def _collect(
         files=files,
         flows=folds.flows.finish(cast),
         contacts=contacts,
-        coverage=cover((*gaps, *file_gaps), line),
+        coverage=cover((*gaps, *file_gaps, *met.gaps, *foreign_gaps(met, places)), line),
         events=count,
         lost=sum(loss.count for loss in losses),
         losses=losses,
@@ -128,6 +135,9 @@ def _collect(
         grades=folds.grades.runs(),
         references=folds.references.met(cast),
         settled_digest=folds.grades.settled_digest(),
+        touches=met.touches,
+        denied=met.denied,
+        foreign=met.foreign,
     )
 
 
@@ -150,6 +160,7 @@ class _Folds:
     """All folds, fed from one loop."""
 
     def __init__(self, policy: Policy, workspace: bytes) -> None:
+        self.looks = LookFold(policy)
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
         self.grades, self.references = GradeFold(), ReferenceFold(policy, workspace)
         self.flows, self.contacts, self.limits = FlowFold(), ContactFold(), LimitFold()
@@ -166,17 +177,27 @@ class _Folds:
             ProcessReached: self._reached.append,
             TrialCounted: self._counted.append,
         }
-        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, self.grades):
-            handlers.update(fold.handlers())
-        for kind, also in self.references.handlers().items():
-            handlers[kind] = _both(handlers.get(kind), also)
+        all_folds = (
+            self.timeline,
+            self.processes,
+            self.files,
+            self.flows,
+            self.contacts,
+            self.limits,
+            self.looks,
+            self.grades,
+            self.references,
+        )
+        for fold in all_folds:
+            for kind, handle in fold.handlers().items():
+                handlers[kind] = _both(handlers[kind], handle) if kind in handlers else handle
         count = 0
         find = handlers.get
         for event in events:
             count += 1
-            handle = find(type(event))
-            if handle is not None:
-                handle(event)
+            wanted = find(type(event))
+            if wanted is not None:
+                wanted(event)
         return count
 
     def losses(self) -> tuple[Loss, ...]:
@@ -202,16 +223,14 @@ class _Folds:
         )
 
 
-def _both(first: Callable[[Event], object] | None, second: Callable[[Event], object]) -> Callable[[Event], object]:
-    """Give one handler that calls two."""
-    if first is None:
-        return second
+def _both(first: Callable[[Event], object], second: Callable[[Event], object]) -> Callable[[Event], object]:
+    """Call two for one class of event."""
 
-    def handle(event: Event) -> None:
+    def call(event: Event) -> None:
         first(event)
         second(event)
 
-    return handle
+    return call
 
 
 def _collect_files(

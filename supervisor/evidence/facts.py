@@ -134,6 +134,7 @@ class FileHistory(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         attempts_total: the same for the attempts.
         written_after: spans (from, to) after the endpoint in which it was, or may have been, changed; CLOCK_BOOTTIME.
         reachable: False when it was only written through a descriptor that the trial was given, never opened.
+        shared: in a place that other runs can meet; it was written at once.
         renamed_from, renamed_to: the name that the thing here last came from, and the one it last went to.
     """
 
@@ -154,6 +155,7 @@ class FileHistory(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     attempts_total: int = 0
     written_after: tuple[tuple[int, int], ...] = ()
     reachable: bool = True
+    shared: bool = False
     renamed_from: bytes | None = None
     renamed_to: bytes | None = None
 
@@ -191,6 +193,34 @@ class Touch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     last_ns: int
     events: tuple[int, ...]
     error: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeniedLook:
+    """What one process tried with a place that the policy hides; it saw nothing of it.
+
+    Attributes:
+        path: absolute, by the place's own name.
+        how: ``opened``, ``listed``, ``looked``, ``executed`` or ``changed``.
+        error: errno when no attempt succeeded (what it then found was the mask), else None.
+    """
+
+    path: bytes
+    how: str
+    process: ProcessKey | None
+    error: int | None
+    events: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignChange:
+    """What somebody else did to a shared place: ``changes`` are the words of `PlaceChanged`; times CLOCK_BOOTTIME."""
+
+    path: bytes
+    changes: tuple[str, ...]
+    first_ns: int
+    last_ns: int
+    events: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -459,6 +489,8 @@ class Facts:
     exec_error: int | None = None
     limits: tuple[LimitMet, ...] = ()
     touches: tuple[Touch, ...] = ()
+    denied: tuple[DeniedLook, ...] = ()
+    foreign: tuple[ForeignChange, ...] = ()
     credentials: tuple[CredentialUse, ...] = ()
     grades: tuple[GradeRun, ...] = ()
     references: tuple[ReferenceMet, ...] = ()

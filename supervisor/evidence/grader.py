@@ -15,8 +15,7 @@ from supervisor.events import (
     Event,
     EventsLost,
     FileEvent,
-    FileOpened,
-    Kind,
+    FileListed,
     MembershipLeft,
     ProcessExecuted,
     ProcessExited,
@@ -41,7 +40,7 @@ class GraderDid:
         exit_code, signal: of its shell; both None when no exit was seen.
         footprint: paths of the workspace that it opened or looked up, relative to it; `EVERYTHING` alone when there
             are more than can be told.
-        listed: directories of the workspace that it opened.
+        listed: directories of the workspace whose names it read.
         executed: files of the workspace that it ran, by the kernel or by an interpreter.
         outside: whom it reached outside its box.
         lost: how many events are missing.
@@ -107,10 +106,9 @@ class _Reading:
         match event:
             case ProcessExecuted():
                 self._ran(event)
-            case FileOpened():
+            case FileListed():
                 self._met(event.path)
-                if event.what is Kind.DIRECTORY and event.error is None:
-                    self._listed.update(self._inside(event.path))
+                self._listed.update(self._inside(event.path))
             case FileEvent():
                 self._met(event.path)
             case ConnectionAttempted() if event.outside and event.error is None:

@@ -168,6 +168,7 @@ class Historian:
             attempts_total=len(attempts),
             written_after=self._written_after(found.all, codes),
             reachable=place.reachable,
+            shared=place.shared,
             renamed_from=old,
             renamed_to=new,
         )

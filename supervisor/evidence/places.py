@@ -26,6 +26,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         shown: relative to the workspace inside it, else absolute.
+        shared: in a place that other runs can meet, written at once: a declared one, which it may be.
         parent_allowed: it can be a directory above an allowed path: making it is allowed, changing it is not.
         observable: a final state can be expected of it on disk.
         reachable: False for a file that is not below the trial's root, whatever its spelling.
@@ -39,6 +40,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     private: bool
     observable: bool
     reachable: bool = True
+    shared: bool = False
 
 
 class Places:
@@ -49,6 +51,7 @@ class Places:
         policy: Policy,
         workspace: bytes,
         *,
+        shared: tuple[bytes, ...] = (),
         looked_at: tuple[frozenset[bytes], frozenset[bytes]] = (frozenset(), frozenset()),
     ) -> None:
         """Compile the globs once.
@@ -56,14 +59,16 @@ class Places:
         Args:
             policy: whose globs.
             workspace: absolute, as the trial sees it.
+            shared: the shared places by every name.
             looked_at: what a grader opened or looked up in the workspace, and the directories that it listed: the
                 footprint of the claim is that beside its globs.
         """
+        self._shared = shared
         self._looked_at, self._listed = looked_at
         self._whole = EVERYTHING in self._looked_at
         self._workspace = workspace.rstrip(b"/")
         self._tails = _tails(self._workspace)
-        self._restricted = policy.files.write is not None
+        self._restricted = policy.files.confines
         write = policy.files.write
         self._write = compile_globs(("**",) if write is None else write, workspace=self._workspace)
         self._footprint = compile_globs(footprint(policy.claim), workspace=self._workspace)
@@ -98,9 +103,10 @@ class Places:
             return _outside(given, in_scope=self._may_be_outcome(given))
         inside = path == self._workspace or path.startswith(self._workspace + b"/")
         named = path.startswith(b"/") and not path.startswith(b"/memfd:")
-        private = not inside and (not named or _below(path, _PRIVATE))
+        shared = _below(path, self._shared)
+        private = not inside and not shared and (not named or _below(path, _PRIVATE))
         shown = (path[len(self._workspace) + 1 :] or b".") if inside else path
-        allowed = private or self._write.match(shown)
+        allowed = private or shared or self._write.match(shown)
         return Place(
             shown=shown,
             in_workspace=inside,
@@ -109,6 +115,7 @@ class Places:
             parent_allowed=not allowed and self._write.may_match_below(shown),
             private=private,
             observable=not private and (inside or not _below(path, _KERNEL)),
+            shared=shared,
         )
 
 

@@ -218,12 +218,47 @@ class Mask(msgspec.Struct, frozen=True, kw_only=True):
         libc.mount(b"none", target, b"", flags)
 
 
+class KeepWritable(msgspec.Struct, frozen=True, kw_only=True):
+    """A mount of its own at ``path``, so that it stays writable when what it lies in is made read-only."""
+
+    root: bytes
+    path: bytes
+
+    def describe(self) -> str:
+        """Say it in one line."""
+        return f"keep writable {os.fsdecode(self.path)}"
+
+    def execute(self, _note: Note) -> None:
+        """Bind it over itself, with what is mounted in it."""
+        target = resolve_inside(self.root, self.path)
+        whole = join(self.root, target)
+        libc.mount(whole, whole, b"", MountFlag.BIND | MountFlag.REC)
+
+
+class MakeReadOnly(msgspec.Struct, frozen=True, kw_only=True):
+    """The mount at ``path`` refuses writes from here on; what is mounted in it does as before."""
+
+    root: bytes
+    path: bytes
+    flags: MountFlag = NO_FLAGS
+
+    def describe(self) -> str:
+        """Say it in one line."""
+        return f"read-only {os.fsdecode(self.path)}"
+
+    def execute(self, _note: Note) -> None:
+        """Set the flag."""
+        target = join(self.root, self.path)
+        libc.mount(b"none", target, b"", MountFlag.REMOUNT | MountFlag.BIND | MountFlag.RDONLY | self.flags)
+
+
 class ReplaceFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file of ours at ``path`` of the view, wherever a symbolic link there may lead."""
 
     root: bytes
     path: bytes
     source: bytes
+    flags: MountFlag = NO_FLAGS
 
     def describe(self) -> str:
         """Say it in one line."""
@@ -233,6 +268,8 @@ class ReplaceFile(msgspec.Struct, frozen=True, kw_only=True):
         """Follow links inside the view only, make what is missing, and bind."""
         target = make_mountpoint(self.root, resolve_inside(self.root, self.path), directory=False)
         libc.mount(self.source, target, b"", MountFlag.BIND)
+        if self.flags:
+            libc.mount(b"none", target, b"", MountFlag.REMOUNT | MountFlag.BIND | self.flags)
 
 
 class MakeLink(msgspec.Struct, frozen=True, kw_only=True):
@@ -297,8 +334,9 @@ class MountOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Step = (
-    MountOutcome
-    | MountTmpfs | MakeFile | MakeDirectory | MountOverlay | Bind | MountPrivate | Mask | ReplaceFile | MakeLink
+    MountOutcome |
+    MountTmpfs | MakeFile | MakeDirectory | MountOverlay | Bind | MountPrivate | Mask | ReplaceFile | MakeLink |
+    KeepWritable | MakeReadOnly
 )  # fmt: skip
 
 

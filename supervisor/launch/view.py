@@ -1,4 +1,4 @@
-# ruff: noqa: PTH110, PTH112, PTH114, PTH115
+# ruff: noqa: PTH110, PTH112, PTH114, PTH115, PTH120
 # Paths of the kernel are bytes, which pathlib does not take.
 """What a trial sees of the host's files: the plan as data, made before anything is mounted, and its execution.
 
@@ -7,6 +7,7 @@ Laws:
       writes into the stage. What an overlay cannot hold is shown read-only, and a note says so.
     * Kernel filesystems (proc, sysfs, cgroup, bpf, …) are never shown: the box brings its own.
     * The directory of our runs is masked under every path by which a mount shows it.
+    * Shared places are shown in place, under every path by which a mount shows them.
     * /tmp, /run and /dev/shm are the trial's own and empty; a workspace below them still appears at its path.
 
 The view is built on a tmpfs at the run's ``box`` directory, in a mount namespace that only the forked child has.
@@ -24,9 +25,11 @@ from supervisor.errors import LaunchError
 from supervisor.launch.libc import NO_FLAGS, MountFlag
 from supervisor.launch.mounting import (
     Bind,
+    KeepWritable,
     MakeDirectory,
     MakeFile,
     MakeLink,
+    MakeReadOnly,
     Mask,
     MountOverlay,
     MountPrivate,
@@ -77,6 +80,9 @@ class ViewSpec:
         box: directory of the run that is the mount point.
         state: the directory of all runs, masked.
         masks: credential paths, absolute; those that do not exist are ignored.
+        shared: places that are written in place, absolute and free of symlinks.
+        denied: what is there and must not be seen, likewise: unreadable to the trial, also its names.
+        writable: the only places where writes do not fail, absolute; None when they fail nowhere.
         hostname: of the box.
         nameserver: address for the box's resolv.conf.
         uid, gid: the run user, who gets a /run/user directory.
@@ -90,6 +96,9 @@ class ViewSpec:
     box: bytes
     state: bytes
     masks: tuple[bytes, ...] = ()
+    shared: tuple[bytes, ...] = ()
+    denied: tuple[bytes, ...] = ()
+    writable: tuple[bytes, ...] | None = None
     hostname: str = "trial"
     nameserver: str = "192.0.2.53"
     uid: int = 0
@@ -124,6 +133,11 @@ class View:
     def layers(self) -> tuple[tuple[bytes, bytes], ...]:
         """Give (path, upper directory) of every overlay, for the state of files that were written outside."""
         return tuple((step.lower, step.upper) for step in self.steps if isinstance(step, MountOverlay))
+
+    def shown_at(self, source: bytes) -> tuple[bytes, ...]:
+        """Give every path of the box at which a place of the host is bound."""
+        steps = (step for step in self.steps if isinstance(step, Bind) and step.source == source)
+        return tuple(dict.fromkeys(join(_SHM, step.path) if step.root == self.shm else step.path for step in steps))
 
     def execute(self, note: Note) -> None:
         """Build it, in the mount namespace of the caller.
@@ -183,6 +197,7 @@ class _Planner:
         self.shm = join(spec.box, b"shm")
         self.host_mounts = mounts
         self._refuse_workspace()
+        self.open: list[bytes] = []
         self.shown = [mount for mount in mounts if self._is_shown(mount) and is_visible(mount)]
 
     def plan(self) -> View:
@@ -194,7 +209,16 @@ class _Planner:
             empty_file=empty_file,
             empty_directory=empty_directory,
             workspace=self.workspace,
-            steps=(*self._scratch(), *layers, *self._run_directories(), *self._links(), *self._masks(), *self._files()),
+            steps=(
+                *self._scratch(),
+                *layers,
+                *self._writable(layers),
+                *self._run_directories(),
+                *self._links(),
+                *self._masks(),
+                *self._files(),
+                *self._read_only(layers),
+            ),
         )
 
     def _refuse_workspace(self) -> None:
@@ -235,6 +259,37 @@ class _Planner:
             yield MountPrivate(root=self.root, path=path, mode=mode, size_bytes=self._size(path))
         for number, mount in enumerate(self.shown, 1):
             yield self._host_layer(number, mount)
+        for place in self.spec.shared:
+            flags = _mount_flags(mount_of(place, self.host_mounts))
+            for path in self._appearances(place):
+                root, inside = self._inside(path)
+                yield Bind(root=root, path=inside, source=place, flags=flags)
+
+    def _writable(self, layers: Sequence[Step]) -> Iterable[Step]:
+        """Give each place that stays writable a mount of its own, unless it is one; what is not there is in one."""
+        mounted = {layer.path for layer in layers if isinstance(layer, MountOverlay | Bind)}
+        for place in self.spec.writable or ():
+            path = os.path.realpath(place)
+            while not os.path.isdir(path):
+                path = os.path.dirname(path)
+            own = any(is_below(path, private) for private in (*_PRIVATE, _SHM))
+            if own and not is_below(path, self.workspace):
+                continue
+            root, inside = self._inside(path)
+            if inside not in mounted:
+                yield KeepWritable(root=root, path=inside)
+            self.open.append(inside)
+
+    def _read_only(self, layers: Sequence[Step]) -> Iterable[Step]:
+        """Close what was not kept open, and nothing of what is the trial's own or shared."""
+        if self.spec.writable is None:
+            return
+        shared = {path for place in self.spec.shared for path in self._appearances(place)}
+        for layer in layers:
+            if not isinstance(layer, MountOverlay | Bind) or layer.path in shared:
+                continue
+            if not any(is_below(layer.path, path) for path in self.open):
+                yield MakeReadOnly(root=layer.root, path=layer.path, flags=layer.flags)
 
     def _size(self, path: bytes) -> int | None:
         """Give what a private place may hold; None is the kernel's default, half of the machine's memory."""
@@ -256,6 +311,7 @@ class _Planner:
         flags = _mount_flags(mount)
         root, path = self._inside(mount.path)
         in_place = not self.spec.staged and is_below(mount.path, self.workspace)
+        in_place |= any(is_below(mount.path, place) for place in self.spec.shared)
         if in_place or MountFlag.RDONLY in flags or not os.path.isdir(mount.path):
             shown = flags if in_place else flags | MountFlag.RDONLY
             return Bind(root=root, path=path, source=mount.path, flags=shown)
@@ -294,11 +350,11 @@ class _Planner:
         for path in self._appearances(self.state):
             root, inside = self._inside(path)
             yield Mask(root=root, path=inside, empty_file=empty, empty_directory=void)
-        for secret in self.spec.masks:
-            real = os.path.realpath(secret)
-            for path in self._appearances(real) if os.path.exists(real) else ():
-                root, inside = self._inside(path)
-                yield Mask(root=root, path=inside, empty_file=empty, empty_directory=blank)
+        for secrets, directory in ((self.spec.masks, blank), (self.spec.denied, void)):
+            for real in map(os.path.realpath, secrets):
+                for path in self._appearances(real) if os.path.exists(real) else ():
+                    root, inside = self._inside(path)
+                    yield Mask(root=root, path=inside, empty_file=empty, empty_directory=directory)
 
     def _appearances(self, path: bytes) -> tuple[bytes, ...]:
         """Every path of the view that shows the host's ``path``: itself, and by other mounts of its filesystem."""
@@ -317,7 +373,12 @@ class _Planner:
     def _files(self) -> Iterable[Step]:
         for name in (b"resolv.conf", b"hosts", b"hostname"):
             if name != b"hostname" or Path("/etc/hostname").exists():
-                yield ReplaceFile(root=self.root, path=join(b"/etc", name), source=join(self.spec.box, name))
+                yield ReplaceFile(
+                    root=self.root,
+                    path=join(b"/etc", name),
+                    source=join(self.spec.box, name),
+                    flags=NO_FLAGS if self.spec.writable is None else MountFlag.RDONLY,
+                )
 
 
 def _unusable(workspace: bytes, reason: str, hint: str | None = None) -> LaunchError:

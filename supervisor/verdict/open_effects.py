@@ -16,6 +16,8 @@ from supervisor.evidence.naming import listed, show
 from supervisor.verdict.completion import OpenEffect, Proof
 from supervisor.verdict.situation import SIGKILL, Capture, Following, Situation
 
+IN_SHARED = "changes of shared places"
+"""Begins what is said of them: no commit that is left out would keep them apart."""
 _NAMED = 10
 _CAPTURED = "does not affect the claim: the outcome was captured at the endpoint"
 
@@ -27,7 +29,12 @@ def list_open_effects(situation: Situation, *, final: bool) -> tuple[OpenEffect,
         situation: what the facts mean.
         final: the finality verdict, on which a conditional commit depends.
     """
-    found = (*_processes(situation), *_contacts(situation), *_persistent_files(situation, final=final))
+    found = (
+        *_processes(situation),
+        *_contacts(situation),
+        *_persistent_files(situation, final=final),
+        *_shared_files(situation),
+    )
     return tuple(_numbered(effect, place) for place, effect in enumerate(found, start=1))
 
 
@@ -165,7 +172,31 @@ def _persistent_files(situation: Situation, *, final: bool) -> Iterator[OpenEffe
 
 
 def _persists(history: FileHistory) -> bool:
-    return history.in_workspace and history.allowed and bool(history.changes) and history.net != "unchanged"
+    if history.shared or not history.in_workspace:
+        return False
+    return history.allowed and bool(history.changes) and history.net != "unchanged"
+
+
+def _shared_files(situation: Situation) -> Iterator[OpenEffect]:
+    """Tell of changes of shared places: they were there for others at once, also what was put back later."""
+    changed = [history for history in situation.facts.files if history.shared and history.changes]
+    if not changed:
+        return
+    resets = [place.reset for place in situation.policy.files.shared if place.reset is not None]
+    declared = f" (declared: {'; '.join(resets)}; nobody here saw it done)" if resets else ""
+    in_scope = any(history.in_scope for history in changed)
+    yield OpenEffect(
+        id="",
+        route="file",
+        what=f"{IN_SHARED}: {listed([show(history.path) for history in changed])}",
+        status="persistent",
+        could_affect=("outcome", "runs") if in_scope else ("runs",),
+        handling="unresolved",
+        settled=True,
+        proof=Proof(),
+        events=tuple(n for history in changed[:_NAMED] for n in history.events[-1:]),
+        bearing=f"was met by whoever looked since, and stays until somebody takes it back{declared}",
+    )
 
 
 def _stays(situation: Situation, *, final: bool) -> bool:

@@ -4,7 +4,7 @@ The laws:
 
 1. It is decided on the history: an undone change and a blocked transmission both count.
 2. ``violated`` wins over gaps; ``clean`` needs every route that could hide a violation to be complete.
-3. Where ``files.write`` was not declared, writes outside the workspace are discarded and no violation.
+3. Where ``files.write`` was not declared and nothing denied, writes outside the workspace are no violation.
 4. Private places, devices and descriptors that the trial was given never violate.
 5. A call that the box refuses to everybody (mount, bpf, keyctl, a raw socket) is recorded under ``effects.refusals``
    and is no violation by itself: ordinary programs probe for such calls, nothing was sent, and no file was meant. Its
@@ -31,7 +31,7 @@ _Found = tuple[str, str, ProcessKey | None, tuple[int, ...]]
 def judge_scope(facts: Facts, policy: Policy, *, sealed: bool) -> Scope:
     """List the violations, and what keeps us from calling the trial clean."""
     names = Names(facts.processes)
-    violations = (*_files(facts, policy), *_flows(facts), *_contacts(facts), *_references(facts))
+    violations = (*_files(facts, policy), *_denied(facts), *_flows(facts), *_contacts(facts), *_references(facts))
     named = tuple(
         Reason(rule=rule, text=f"{text}, by {names.find(process)}", events=events)
         for rule, text, process, events in violations
@@ -43,7 +43,7 @@ def judge_scope(facts: Facts, policy: Policy, *, sealed: bool) -> Scope:
 
 
 def _files(facts: Facts, policy: Policy) -> Iterator[_Found]:
-    declared = policy.files.write is not None
+    declared = policy.files.confines
     for history in facts.files:
         if history.allowed or history.private or not history.reachable or not (declared or history.in_workspace):
             continue
@@ -65,6 +65,26 @@ def _refused(history: FileHistory, attempts: list[Change]) -> _Found:
     name = errno.errorcode.get(attempts[0].error or 0, "an error")
     text = f"a write of {show(history.path)} outside the declared scope was refused ({name})"
     return "refused-write", text, attempts[0].process, tuple(attempt.event for attempt in attempts)
+
+
+def _denied(facts: Facts) -> Iterator[_Found]:
+    for tried in facts.denied:
+        failed = f" ({errno.errorcode.get(tried.error, tried.error)})" if tried.error else "; it showed nothing"
+        yield (
+            "read-denied",
+            f"{show(tried.path)}, which is not to be read, was {_TRIED[tried.how]}{failed}",
+            tried.process,
+            (tried.events),
+        )
+
+
+_TRIED = {
+    "opened": "to be opened",
+    "listed": "to be listed",
+    "looked": "looked up",
+    "executed": "to be executed",
+    "changed": "to be changed",
+}
 
 
 def _flows(facts: Facts) -> Iterator[_Found]:

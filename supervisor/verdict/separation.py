@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from policies.types import FilesMode, Policy
 from supervisor.evidence.facts import Facts, Route
 from supervisor.verdict.completion import OpenEffect, OpenRoute, Reason, Separation
+from supervisor.verdict.open_effects import IN_SHARED
 from supervisor.verdict.situation import Situation
 
 _COUNTING = "it is about counting runs, not about this one's label"
@@ -42,7 +43,8 @@ def _open(routes: tuple[OpenRoute, ...], policy: Policy) -> Iterator[Reason]:
     for route in routes:
         text = f"{route.route}: {route.text}"
         if route.route == Route.FILE:
-            text += f"; a later run can meet them there ({_to_close(policy)}); {_COUNTING}"
+            closing = "" if route.text.startswith(IN_SHARED) else f" ({_to_close(policy)})"
+            text += f"; a later run can meet them there{closing}; {_COUNTING}"
         yield Reason(rule="open-route", text=text, events=route.events)
 
 

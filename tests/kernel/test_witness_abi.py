@@ -44,6 +44,8 @@ def test_structures_have_the_same_members_at_the_same_places(
         ("w_settings", abi.SETTINGS),
         ("w_orders", abi.ORDERS),
         ("w_member", abi.MEMBER),
+        ("w_looks", abi.LOOKS),
+        ("w_watched", abi.WATCHED),
     ],
 )
 def test_packed_forms_have_the_size_of_their_structure(
@@ -55,7 +57,13 @@ def test_packed_forms_have_the_size_of_their_structure(
 
 @pytest.mark.parametrize(
     ("name", "prefix", "mirror"),
-    [("w_kind", "W_", abi.RecordKind), ("w_flag", "W_F_", abi.RecordFlag), ("w_network", "W_NET_", abi.Network)],
+    [
+        ("w_kind", "W_", abi.RecordKind),
+        ("w_flag", "W_F_", abi.RecordFlag),
+        ("w_network", "W_NET_", abi.Network),
+        ("w_look", "W_LOOK_", abi.Look),
+        ("w_watch", "W_WATCH_", abi.Watch),
+    ],
 )
 def test_enumerations_have_the_same_names_and_values(name: str, prefix: str, mirror: type[IntEnum | IntFlag]) -> None:
     """Every constant of the header stands in the mirror with the same value (enums are not kept in BTF unless used)."""
@@ -74,3 +82,9 @@ def test_hooks_have_the_names_of_the_header() -> None:
         line.split("=")[0].strip().removeprefix("W_HOOK_").lower() for line in body.splitlines() if "W_HOOK_" in line
     ]
     assert tuple(names) == abi.HOOKS[: len(names)]
+
+
+def test_the_window_of_reads_is_that_of_the_header() -> None:
+    """Evidence allows for as long a time as the programs leave reads out."""
+    header = OBJECT.with_name("witness.h").read_text(encoding="ascii")
+    assert f"#define W_READ_WINDOW_NS {abi.READ_WINDOW_NS}\n" in header

@@ -202,14 +202,15 @@ def test_the_log_of_a_grader_is_verified_with_the_run(lab: Lab) -> None:
 def test_what_the_grader_opened_is_part_of_the_footprint(lab: Lab) -> None:
     """The claim names one file; what the grader reads beside it counts too, and what it does not read does not."""
     ran = lab.sh(
-        "mkdir sub; for f in out sub/source other; do echo a > $f; done",
+        "mkdir sub; for f in out sub/source other flag; do echo a > $f; done",
         "--outcome",
         "out",
         "--grade",
-        "cat out sub/source; test ! -e absent",
+        "cat out sub/source; test ! -e absent; test -e flag",
     )
     scope = {path: file["in_scope"] for path, file in ran.files.items()}
-    assert scope == {"out": True, "sub": True, "sub/source": True, "other": False}
+    assert scope == {"out": True, "sub": True, "sub/source": True, "flag": True, "other": False}
+    assert "absent" in lab.events("grade.finished")[0]["footprint"]
 
 
 def test_the_captured_state_is_graded_not_what_became_of_it(lab: Lab) -> None:

@@ -51,6 +51,7 @@ SYSTEM_MODULES = frozenset({"os", "socket", "subprocess", "ctypes", "time", "ran
 SYSTEM_ACCESS = {
     "supervisor.clock": "the trusted clocks",
     "supervisor.preparing": "fixes who runs, where and under which id: users, groups, environment, randomness",
+    "supervisor.declared": "looks up the places that a policy names on this host",
     "supervisor.concluding": "names paths in bytes and asks for the architecture",
     "supervisor.grade_box": "holds the descriptors of a grader's box",
     "supervisor.grading": "names paths in bytes",
@@ -69,6 +70,7 @@ SYSTEM_ACCESS = {
     "supervisor.printing": "the one module that prints, and asks the terminal how",
     "supervisor.__main__": "ends the process",
     "supervisor.harness": "takes the caller's environment where none is given",
+    "probes.shared": "watches places of the host",
     "probes.doctor": "reads the environment for the state directory",
     "probes.doctor_box": "tries what a box needs",
     "probes.doctor_host": "looks at limits, disks and neighbours",

@@ -1,0 +1,117 @@
+# ruff: noqa: PTH112, PTH113, PTH115, PTH118
+# Paths of the kernel are bytes, which pathlib does not take.
+"""The places that a policy names beside its workspace, found on this host: shared ones, and those not to be seen.
+
+In: a policy and a workspace. Out: absolute paths. The rule it keeps: a place that cannot be given what was asked for is
+an error that names its key, before anything runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from policies.credentials import masked_globs
+from policies.globs import literal
+from policies.types import Policy
+from supervisor.errors import UsageError
+from supervisor.launch.mounts import is_below
+
+_OWN = (b"/tmp", b"/run", b"/dev/shm")
+_KERNEL = (b"/proc", b"/sys", b"/dev")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What was found; each place with the absolute name that it was declared by.
+
+    Attributes:
+        shared: shared places, free of symlinks.
+        denied: what is there of `files.read_deny`, free of symlinks.
+        hidden: absolute paths and globs (of Python's kind) of everything that the trial must not see, credentials too.
+    """
+
+    shared: Mapping[bytes, bytes] = field(default_factory=dict)
+    denied: Mapping[bytes, bytes] = field(default_factory=dict)
+    hidden: tuple[bytes, ...] = ()
+
+
+def find_declared(policy: Policy, *, workspace: bytes, state: bytes, home: str | None) -> Declared:
+    """Look up what a policy names.
+
+    Args:
+        policy: whole and checked.
+        workspace: absolute, free of symlinks; where relative paths begin.
+        state: the directory of all runs.
+        home: of the user that the trial runs as.
+
+    Raises:
+        UsageError: its place is the key.
+    """
+    globs = tuple(_absolute(text, workspace) for text in policy.files.read_deny)
+    denied = {path: named for at, text in enumerate(globs) for path, named in _existing(text, at, workspace)}
+    shared = dict(_shared(policy, workspace, os.path.realpath(state), denied))
+    hidden = masked_globs(home, workspace=os.fsdecode(workspace), mask=policy.credentials.mask)
+    named = (*map(os.fsencode, (*globs, *hidden)), *denied)
+    return Declared(shared=shared, denied=denied, hidden=tuple(dict.fromkeys(named)))
+
+
+def _absolute(text: str, workspace: bytes) -> str:
+    """Give an absolute glob of Python's kind: ours has no classes."""
+    whole = text if text.startswith("/") else f"{os.fsdecode(workspace)}/{text}"
+    return literal(whole).rstrip("/") or "/"
+
+
+def _existing(text: str, index: int, workspace: bytes) -> Iterator[tuple[bytes, bytes]]:
+    found = glob.glob(text, recursive=True, include_hidden=True)  # noqa: PTH207 - Path.glob takes no absolute one
+    if not found and not any(wild in text for wild in "*?"):
+        message = f"expected a file or a directory, found nothing at {text}: nothing would be hidden"
+        hint = "make it before the trial, or name it by a glob"
+        raise UsageError(message, place=f"files.read_deny[{index}]", hint=hint)
+    for named in map(os.fsencode, found):
+        path = os.path.realpath(named)
+        if is_below(workspace, path):
+            message = f"expected a place that the trial can do without, got {os.fsdecode(path)}: its workspace is in it"
+            raise UsageError(message, place=f"files.read_deny[{index}]")
+        yield path, named
+
+
+def _shared(
+    policy: Policy, workspace: bytes, state: bytes, denied: Mapping[bytes, bytes]
+) -> Iterator[tuple[bytes, bytes]]:
+    for index, place in enumerate(policy.files.shared):
+        named = os.path.join(workspace, os.fsencode(place.path))
+        path, key = os.path.realpath(named), f"files.shared[{index}].path"
+        if not os.path.isdir(path) and not os.path.isfile(path):
+            message = f"expected a file or a directory, found none at {os.fsdecode(named)}"
+            raise UsageError(message, place=key, hint="make it before the trial: what is shared must be there")
+        if wrong := _unfit(path, workspace, state, denied):
+            message = f"expected a place that can be shared, got {os.fsdecode(path)}: {wrong}"
+            raise UsageError(message, place=key)
+        yield path, named
+
+
+def _unfit(path: bytes, workspace: bytes, state: bytes, denied: Mapping[bytes, bytes]) -> str | None:
+    if is_below(workspace, path):
+        return "the workspace is in it"
+    if path in _OWN:
+        return "each trial has its own; name a directory below it"
+    if any(is_below(path, kernel) for kernel in _KERNEL) and not is_below(path, b"/dev/shm"):
+        return "it is the kernel's"
+    if is_below(path, state) or is_below(state, path):
+        return "the directory of our runs is there"
+    if any(is_below(path, hidden) for hidden in denied):
+        return "files.read_deny hides it"
+    return None
+
+
+def read_links(paths: Sequence[bytes]) -> dict[bytes, bytes]:
+    """Give the text of each path that is a symlink on this host."""
+    found = {}
+    for path in paths:
+        with contextlib.suppress(OSError):
+            found[path] = os.readlink(path)
+    return found

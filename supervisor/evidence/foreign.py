@@ -1,0 +1,135 @@
+"""Whose doing a change of a shared place was. In: what the watch saw, and the trial's events; out: what is not its.
+
+The laws:
+
+1. The watch sees paths and no processes: a change is the trial's own when an event of the trial changed that path in
+   this way in the same span of time. What is left was somebody else's.
+2. A span is wider than it was: the watch is read after the change, and a call is told after it has worked. Who changes
+   the same path within it is not told apart from the trial; the states before and after are, by the reconciliation.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from supervisor.events import (
+    Event,
+    FileChanged,
+    FileCreated,
+    FileDeleted,
+    FileEvent,
+    FileLinked,
+    FileMapped,
+    FileOpened,
+    FileRenamed,
+    FileTruncated,
+    FileWritten,
+    PlaceDeclared,
+)
+from supervisor.events.places import Sighting
+
+SLACK_NS = 50_000_000
+_FOR_EVER = 1 << 62
+
+_Span = tuple[int, int]
+_Key = tuple[bytes, str]
+
+_WAYS: dict[type[FileEvent], tuple[str, ...]] = {
+    FileOpened: ("created", "modified"),
+    FileWritten: ("modified", "attributes"),
+    FileMapped: ("modified",),
+    FileTruncated: ("modified", "attributes"),
+    FileCreated: ("created",),
+    FileDeleted: ("deleted", "attributes"),
+    FileRenamed: ("moved", "deleted", "created", "attributes"),
+    FileLinked: ("created", "attributes"),
+    FileChanged: ("attributes", "modified"),
+}
+"""What the watch can see of each kind of event: a write takes set-id bits away, a time that is set is like a write."""
+
+
+def find_foreign(sightings: Sequence[Sighting], events: Iterable[Event]) -> list[Sighting]:
+    """Give what no event of the trial explains, in the order in which it was seen."""
+    own = _Own(sightings)
+    for event in events:
+        own.add(event)
+    return [sight for sight in sightings if not own.explains(sight)]
+
+
+class _Own:
+    """Spans in which the trial changed paths: by path, and for calls that were given a name also by its last part.
+
+    A name may lead through a symlink, so that its last part is all that it has in common with what changed.
+    """
+
+    def __init__(self, sightings: Sequence[Sighting]) -> None:
+        self._wanted = frozenset(sight.path for sight in sightings)
+        self._last_parts = frozenset(posixpath.basename(path) for path in self._wanted)
+        self._spans: defaultdict[_Key, list[_Span]] = defaultdict(list)
+        self._written: dict[tuple[int, int], tuple[bytes, int]] = {}
+        self._names: dict[bytes, bytes] = {}
+
+    def add(self, event: Event) -> None:
+        match event:
+            case PlaceDeclared():
+                self._names.update((name, event.path) for name in event.names)
+            case FileWritten(totals=True):
+                path, first_ns = self._written.get((event.device, event.inode), (b"", 0))
+                self._put(path, _WAYS[FileWritten], first_ns, event.last_ns)
+            case FileEvent(error=None):
+                self._add_change(event)
+            case _:
+                return
+
+    def _add_change(self, event: FileEvent) -> None:
+        at_ns, ways = event.time_ns, _WAYS.get(type(event), ())
+        match event:
+            case FileOpened() if not (event.created or event.truncates):
+                return
+            case FileWritten():
+                self._written[event.device, event.inode] = event.path, at_ns
+            case FileMapped():
+                self._put(event.path, ways, at_ns, _FOR_EVER)
+            case FileRenamed() | FileLinked():
+                self._put(event.new_path, ways, at_ns, at_ns, by_name=True)
+            case _:
+                pass
+        self._put(event.path, ways, at_ns, at_ns, by_name=not event.inode)
+
+    def _put(self, path: bytes, ways: tuple[str, ...], first_ns: int, last_ns: int, *, by_name: bool = False) -> None:
+        path = self._own_name(path)
+        if path not in self._wanted:
+            path = posixpath.basename(path) if by_name else b""
+        if path in self._wanted or path in self._last_parts:
+            for way in ways:
+                self._spans[path, way].append((first_ns, last_ns))
+
+    def _own_name(self, path: bytes) -> bytes:
+        """Give a path by the own name of its place."""
+        for name, place in self._names.items():
+            if path == name or path.startswith(name.rstrip(b"/") + b"/"):
+                return place + path[len(name.rstrip(b"/")) :]
+        return path
+
+    def explains(self, sight: Sighting) -> bool:
+        """Tell whether the trial changed this path in this span."""
+        keys = (sight.path, posixpath.basename(sight.path))
+        return any(
+            self._meets((key, sight.change), sight.since_ns - SLACK_NS, sight.seen_ns + SLACK_NS) for key in keys
+        )
+
+    def _meets(self, key: _Key, since_ns: int, until_ns: int) -> bool:
+        spans = self._spans.get(key)
+        if not spans:
+            return False
+        return any(first <= until_ns and last >= since_ns for first, last in _near(spans, since_ns))
+
+
+def _near(spans: list[_Span], since_ns: int) -> Iterator[_Span]:
+    """Give the spans that can end at a moment or later; most are short, and in the order of time."""
+    start = bisect_left(spans, (since_ns, 0))
+    yield from spans[start:]
+    yield from (span for span in spans[:start] if span[1] >= since_ns)

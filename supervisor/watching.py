@@ -1,0 +1,76 @@
+"""The places of a trial, once its box stands: what is watched there, and the record of it.
+
+In: a trial that is held. The rule it keeps: everything is watched before the trial is released, and what others did is
+told from the log: a change that an event of the trial explains is the trial's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from policies.types import FilesMode
+from probes.kernel.watching import plan_looks
+from probes.shared import PlaceWatch
+from supervisor.events import Event, Origin, PlaceChanged, PlaceDeclared, PlaceUnwatched
+from supervisor.evidence.foreign import find_foreign
+from supervisor.launch.mounts import parse_mountinfo
+from supervisor.trial import Trial
+
+
+@contextmanager
+def watched(trial: Trial) -> Iterator[None]:
+    """Watch the places of a trial that is held, and tell what they are."""
+    prepared, view = trial.prepared, trial.box.view
+    declared, files = prepared.declared, prepared.request.policy.files
+    mounts = parse_mountinfo(Path(f"/proc/{trial.box.init_pid}/mountinfo").read_bytes())
+    in_place = {view.workspace: prepared.spec.view.workspace} if files.mode is FilesMode.DIRECT else {}
+    shown = {path: view.shown_at(path) for path in declared.shared}
+    everywhere = [name for names in shown.values() for name in names]
+    looks = plan_looks(mounts, shared=(*everywhere, *in_place), hidden=declared.hidden)
+    trial.witness.look_for(looks)
+    places = [
+        *((path, (named, *shown[path]), "shared") for path, named in declared.shared.items()),
+        *((path, (named,), "hidden") for path, named in declared.denied.items()),
+        *((path, (named,), "workspace") for path, named in in_place.items()),
+    ]
+    for path, names, sort in places:
+        trial.record(
+            PlaceDeclared,
+            path=path,
+            names=tuple(dict.fromkeys(name for name in names if name != path)),
+            hidden=sort == "hidden",
+            workspace=sort == "workspace",
+            devices=() if sort == "hidden" else looks.devices or (),
+            total=len(places),
+        )
+    if not declared.shared:
+        yield
+        return
+    trial.places = PlaceWatch(tuple(declared.shared))
+    with trial.places:
+        yield
+
+
+def record_foreign(trial: Trial, events: Iterable[Event]) -> None:
+    """Record what others did to shared places, and when they may have gone unseen; the watch has ended then.
+
+    Args:
+        trial: of which nothing is alive.
+        events: of the whole log so far.
+    """
+    if trial.places is None:
+        return
+    seen = trial.places.finish()
+    for sight in find_foreign(seen.sightings, events) if seen.sightings else ():
+        trial.record(
+            PlaceChanged,
+            origin=Origin.SERVICE,
+            path=sight.path,
+            change=sight.change,
+            since_ns=sight.since_ns,
+            seen_ns=sight.seen_ns,
+        )
+    for hole in seen.holes:
+        trial.record(PlaceUnwatched, path=hole.path, why=hole.why, since_ns=hole.since_ns, seen_ns=hole.seen_ns)
