@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
@@ -175,12 +175,12 @@ def check_policy(policy: Policy) -> None:
 
 
 def _check_grade(policy: Policy) -> None:
-    """Refuse what cannot give a label: parts of a grader without its command, too many states, a claim without event.
+    """Refuse what cannot give a label: parts of a grader without its command, too many states.
 
     Raises:
         PolicyError: with the key.
     """
-    grade, claim = policy.grade, policy.claim
+    grade = policy.grade
     if grade.command is None:
         for name, value in (("states", grade.states), ("selftest", grade.selftest), ("executes", grade.executes)):
             if value:
@@ -195,15 +195,47 @@ def _check_grade(policy: Policy) -> None:
     if (combinations := math.prod(effects.values())) > MOST_STATES:
         message = f"expected at most {MOST_STATES} combinations of states, got {combinations}"
         raise PolicyError(message, place="grade.states", hint="every combination is graded: name fewer")
+    _check_decision(policy)
+
+
+def _check_decision(policy: Policy) -> None:
+    claim = policy.claim
     if (claim.decided_by is DecidedBy.EVENT) != (claim.event is not None):
         message = f"expected claim.event with decided_by = event only, got decided_by = {claim.decided_by}"
         raise PolicyError(message, place="claim.event")
     if claim.decided_by is DecidedBy.HISTORY and not policy.order:
         message = "expected [[order]] with decided_by = history, got none"
         raise PolicyError(message, place="claim.decided_by")
-    if claim.decided_by is not DecidedBy.STATE and grade.command is not None:
+    if claim.decided_by is not DecidedBy.STATE and policy.grade.command is not None:
         message = f"expected no grader with decided_by = {claim.decided_by}: the log decides, got grade.command"
         raise PolicyError(message, place="grade.command")
+
+    for place, text in _patterns(policy):
+        _check_pattern(text, place)
+
+
+def _patterns(policy: Policy) -> Iterator[tuple[str, str]]:
+    if policy.claim.event is not None:
+        yield "claim.event", policy.claim.event
+    for index, rule in enumerate(policy.order):
+        yield f"order[{index}].first", rule.first
+        yield f"order[{index}].then", rule.then
+
+
+def _check_pattern(text: str, place: str) -> None:
+    """Refuse a pattern that no event could ever match."""
+    from supervisor.events.kinds import kinds  # noqa: PLC0415  (a policy without patterns needs no event)
+
+    name, *fields = text.split(" ")
+    kind = kinds().get(name)
+    if kind is None:
+        message = f"expected a kind of events, got {name!r}"
+        raise PolicyError(message, place=place, hint=_suggest(name, tuple(kinds())))
+    for field in fields:
+        named = field.partition("=")[0]
+        if named not in kind.__struct_fields__:
+            message = f"expected a field of {name}, got {named!r}"
+            raise PolicyError(message, place=place, hint=_suggest(named, kind.__struct_fields__))
 
 
 def _check_schema(document: Mapping[str, Any]) -> None:

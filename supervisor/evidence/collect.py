@@ -29,6 +29,7 @@ from supervisor.evidence.histories import Draft, Historian
 from supervisor.evidence.leading import ReadLinks, no_links
 from supervisor.evidence.limits import LimitFold
 from supervisor.evidence.looks import LookFold, foreign_gaps
+from supervisor.evidence.orders import OrderFold
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast, ProcessFold
 from supervisor.evidence.reached import Reached
@@ -135,6 +136,8 @@ def _collect(
         grades=folds.grades.runs(),
         references=folds.references.met(cast),
         settled_digest=folds.grades.settled_digest(),
+        orders=folds.orders.orders(cast),
+        decider=folds.orders.decider(cast),
         touches=met.touches,
         denied=met.denied,
         foreign=met.foreign,
@@ -163,6 +166,7 @@ class _Folds:
         self.looks = LookFold(policy)
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
         self.grades, self.references = GradeFold(), ReferenceFold(policy, workspace)
+        self.orders = OrderFold(policy, workspace)
         self.flows, self.contacts, self.limits = FlowFold(), ContactFold(), LimitFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
@@ -187,6 +191,7 @@ class _Folds:
             self.looks,
             self.grades,
             self.references,
+            self.orders,
         )
         for fold in all_folds:
             for kind, handle in fold.handlers().items():

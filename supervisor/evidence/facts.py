@@ -459,6 +459,25 @@ class ReferenceMet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EventMatch:
+    """One event that a pattern of the policy means."""
+
+    at_ns: int
+    event: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderKept:
+    """What became of one rule of order: ``early`` are the events like ``then`` that came before any like ``first``."""
+
+    first: str
+    then: str
+    first_event: int | None
+    early: tuple[EventMatch, ...]
+    then_events: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """All of it.
 
@@ -471,6 +490,8 @@ class Facts:
         grades: every run of a grader.
         references: reference material of the grader that the trial met.
         settled_digest: of the outcome that was kept when the trial was over.
+        orders: what became of each rule of order.
+        decider: the events by which the claim is decided.
     """
 
     main: ProcessKey
@@ -495,6 +516,8 @@ class Facts:
     grades: tuple[GradeRun, ...] = ()
     references: tuple[ReferenceMet, ...] = ()
     settled_digest: str | None = None
+    orders: tuple[OrderKept, ...] = ()
+    decider: tuple[EventMatch, ...] = ()
 
     @property
     def gaps(self) -> tuple[Gap, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from policies.types import Policy
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.histories import unknown
 from supervisor.evidence.naming import show
+from supervisor.verdict.bounds import BoundFound, read_bound
 from supervisor.verdict.completion import (
     Finality,
     ObservedOutcome,
@@ -18,7 +19,8 @@ from supervisor.verdict.completion import (
     Scope,
     Separation,
 )
-from supervisor.verdict.finality import FinalityFound, judge_finality
+from supervisor.verdict.decided import Decided, read_decided
+from supervisor.verdict.finality import FinalityFound, judge_finality, mark_bounded
 from supervisor.verdict.labels import Grade, read_grade
 from supervisor.verdict.naming import moment
 from supervisor.verdict.open_effects import list_open_effects
@@ -60,10 +62,16 @@ def judge(
         outcome_digest: of the outcome as it is at the end, for ``finality.observed``.
     """
     situation = read_situation(facts, policy, sealed=sealed)
-    grade = grade or read_grade(situation)
-    found = judge_finality(situation)
+    decided = read_decided(situation)
+    grade = grade or _by_log(decided) or read_grade(situation)
+    bound = read_bound(facts, policy)
+    if bound is not None and grade is not None and bound.label != grade.label:
+        bound = replace(bound, label=None)
+    found = _with_bound(_with_decided(judge_finality(situation, bound=bound), decided, situation), bound)
     finality = _label(found, situation, grade, outcome_digest or facts.settled_digest)
     effects = list_open_effects(situation, final=finality.verdict == "final")
+    if bound is not None and bound.label is not None:
+        effects = tuple(mark_bounded(effect, bound, situation) for effect in effects)
     scope = judge_scope(facts, policy, sealed=sealed)
     return Judgement(
         open_effects=effects,
@@ -74,6 +82,31 @@ def judge(
     )
 
 
+def _by_log(decided: Decided | None) -> Grade | None:
+    """Take the label from the log where the claim says that it decides."""
+    if decided is None:
+        return None
+    return Grade(label=decided.label, at_ns=decided.at_ns, events=decided.reason.events, graded=False)
+
+
+def _with_decided(found: FinalityFound, decided: Decided | None, situation: Situation) -> FinalityFound:
+    """Let a witnessed event decide whatever else is open; that it did not come needs all of it closed."""
+    if decided is None:
+        return found
+    final = situation.sealed and not decided.lost and (decided.closed or found.final)
+    reasons = (decided.reason, *(() if decided.closed and situation.sealed else found.reasons))
+    return replace(found, final=final, intervened=found.intervened and not decided.closed, reasons=reasons)
+
+
+def _with_bound(found: FinalityFound, bound: BoundFound | None) -> FinalityFound:
+    """Say of states that differ which they are, where they keep the claim open."""
+    if bound is None or found.final or not bound.differing:
+        return found
+    text = f"the states that were declared possible differ: {'; '.join(bound.differing)}"
+    reason = Reason(rule="states-differ", text=text, events=bound.events, basis="declared")
+    return replace(found, reasons=(reason, *found.reasons))
+
+
 def _label(found: FinalityFound, situation: Situation, grade: Grade | None, outcome_digest: str | None) -> Finality:
     """Give the label only to a final verdict; a grader that gave none leaves the outcome unresolved."""
     reasons = found.reasons
@@ -81,7 +114,7 @@ def _label(found: FinalityFound, situation: Situation, grade: Grade | None, outc
     if ungraded and grade is not None:
         text = f"the grader gave no label: {grade.cause or 'no reason is known'}"
         reasons = (Reason(rule=grade.rule, text=text, events=grade.events), *reasons)
-    if grade is not None and grade.label is not None:
+    if grade is not None and grade.label is not None and grade.graded:
         text = f"the grader said {grade.label}{f': {grade.reason}' if grade.reason else ''}"
         reasons = (*reasons, Reason(rule="graded", text=text, events=grade.events))
     final = found.final and not ungraded

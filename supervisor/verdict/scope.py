@@ -31,7 +31,14 @@ _Found = tuple[str, str, ProcessKey | None, tuple[int, ...]]
 def judge_scope(facts: Facts, policy: Policy, *, sealed: bool) -> Scope:
     """List the violations, and what keeps us from calling the trial clean."""
     names = Names(facts.processes)
-    violations = (*_files(facts, policy), *_denied(facts), *_flows(facts), *_contacts(facts), *_references(facts))
+    violations = (
+        *_files(facts, policy),
+        *_denied(facts),
+        *_flows(facts),
+        *_contacts(facts),
+        *_references(facts),
+        *_orders(facts),
+    )
     named = tuple(
         Reason(rule=rule, text=f"{text}, by {names.find(process)}", events=events)
         for rule, text, process, events in violations
@@ -110,6 +117,13 @@ def _references(facts: Facts) -> Iterator[_Found]:
     for met in facts.references:
         text = f"{show(met.path)}, reference material of the grader, was opened"
         yield "reference-opened", text, met.process, met.events
+
+
+def _orders(facts: Facts) -> Iterator[_Found]:
+    for order in facts.orders:
+        if order.early:
+            events = tuple(match.event for match in order.early)
+            yield "out-of-order", f"{order.then} came before {order.first}", facts.main, events
 
 
 def _gaps(facts: Facts, *, sealed: bool) -> Iterator[Reason]:

@@ -82,6 +82,16 @@ def test_the_digest_tells_policies_apart_and_nothing_else() -> None:
         ("[claim]\ndecided_by = 'history'", "claim.decided_by", "expected [[order]]"),
         ("[[order]]\nfirst = 'file.written path=a'", "order[0]", "expected then, got nothing"),
         ("[[order]]\nfirst = 'a'\nthen = 'file.written'", "order[0].first", "expected a kind of events"),
+        (
+            "[[order]]\nfirst = 'file.wrote path=a'\nthen = 'file.written'",
+            "order[0].first",
+            "expected a kind of events, got 'file.wrote'",
+        ),
+        (
+            "[claim]\ndecided_by = 'event'\nevent = 'file.written name=a'",
+            "claim.event",
+            "expected a field of file.written, got 'name'",
+        ),
         ("[order]\nfirst = 'a'", "order", "expected an array of tables, got a table"),
         ("[grade]\nrepeats = 0", "grade.repeats", "expected 1 to 100, got 0"),
         ("[grade]\nrepeats = true", "grade.repeats", "expected an integer, got a boolean True"),
