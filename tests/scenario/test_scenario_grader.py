@@ -230,3 +230,43 @@ def test_a_workspace_with_odd_names_is_shown_to_the_grader(tmp_path: Path) -> No
     work.mkdir()
     ran = Lab(home, work).sh("echo a > out", "--grade", "grep -qx a out")
     assert label(ran) == ("final", "success", "success")
+
+
+def test_possible_states_are_made_of_copies_and_graded(lab: Lab, policed: Policed) -> None:
+    """A live process that may only write one file is bounded by what that file can say: final; else unresolved."""
+    (lab.home.parent / "laid").mkdir()
+    (lab.home.parent / "laid" / "log").write_text("late\n")
+    effect = '{ effect = "process", reason = '
+    states = (
+        f'{effect}"nothing more" }}, {effect}"it writes its log", script = "echo more >> log" }}, '
+        f'{effect}"it replaces its log", overlay = "{lab.home.parent / "laid"}" }}'
+    )
+    script = "echo 1 > out; echo begun > log; (setsid sleep 64.9 >/dev/null 2>&1 &)"
+
+    def run(command: str) -> Ran:
+        return policed(
+            script,
+            f'[claim]\nperiod = "eventually"\n[stop]\nsettle = "0s"\n[files]\nwrite = ["out", "log"]\n'
+            f"[grade]\ncommand = '{command}'\nstates = [{states}]",
+        )
+
+    ran = run("grep -qx 1 out")
+    assert label(ran) == ("final", "success", "success")
+    (effect_left,) = [one for one in ran.report["open_effects"] if one["route"] == "process"]
+    assert effect_left["handling"] == "bounded"
+    assert (lab.work / "log").read_text() == "begun\n"
+    differing = run("grep -qx 1 out; ! grep -q late log")
+    assert label(differing) == ("unresolved", None, "success")
+    text = next(r["text"] for r in differing.report["finality"]["reasons"] if r["rule"] == "states-differ")
+    assert "it replaces its log: failure" in text
+    assert "it writes its log: success" in text
+
+
+def test_an_event_decides_a_claim_whatever_else_is_open(policed: Policed) -> None:
+    """The file was written, and a straggler still lives: final eventually, by the event."""
+    script = "echo 1 > out; (setsid sleep 65.9 >/dev/null 2>&1 &)"
+    policy = (
+        '[claim]\nperiod = "eventually"\ndecided_by = "event"\nevent = "file.written path={}"\n[stop]\nsettle = "0s"'
+    )
+    assert label(policed(script, policy.format("out"))) == ("final", "success", "success")
+    assert label(policed(script, policy.format("other"))) == ("unresolved", None, "failure")
