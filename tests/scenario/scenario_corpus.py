@@ -138,7 +138,7 @@ CASES = (
     ),
     Case(
         name="writer that never rests",
-        script=f"echo 1 > out; {_after('while :; do echo 2 > out; done')} sleep 0.3",
+        script=f"echo 1 > out; {_after('while :; do echo 2 > out; done')}; sleep 0.3",
         options=_SHORT,
         truth=OPEN,
         why="it was written between the endpoint and the freeze",
@@ -186,7 +186,7 @@ CASES = (
     ),
     Case(
         name="stopped for ever",
-        script="echo 1 > out; (setsid sh -c 'kill -STOP $$; echo 2 > out' >/dev/null 2>&1 &) sleep 0.2",
+        script="echo 1 > out; (setsid sh -c 'kill -STOP $$; echo 2 > out' >/dev/null 2>&1 &); sleep 0.2",
         options=(*_EVENTUALLY, *_SHORT),
         truth=OPEN,
         why="who is stopped may go on",

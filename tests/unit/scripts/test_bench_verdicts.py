@@ -10,9 +10,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests" / "scenario")]
 
-from scenario_corpus import Case
+from scenario_corpus import Case  # noqa: E402 - likewise
 
-import bench_verdicts
+import bench_verdicts  # noqa: E402 - after the path
 
 
 def case(truth: str | None) -> Case:
