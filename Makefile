@@ -38,6 +38,7 @@ demo: setup ## three short trials with their reports: ordinary, violated, unreso
 	@$(BIN)/python scripts/demo.py
 
 test: setup ## all tests; those that need a kernel's capability skip only where doctor says it is missing
+	@sh scripts/setup_machine.sh test
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: lint types format-check test ## lint, types, format and tests: what a change must pass

@@ -1,4 +1,4 @@
-"""The package's build: what `pyproject.toml` says, and the two artefacts that are no Python inside the wheel.
+"""The package's build: what `pyproject.toml` says, and the artefacts that are no Python inside the wheel.
 
 `scripts/build_native.py` holds the recipes and the rule; here they only run before the packages' files are gathered,
 and the wheel is marked as one for this architecture, since it carries machine code.
@@ -23,7 +23,7 @@ class BuildWithArtefacts(build_py):
     """Gather the packages' files after the artefacts are there."""
 
     def run(self) -> None:
-        """Build, or take, both artefacts first.
+        """Build, or take, the artefacts first.
 
         Raises:
             ExecError: one is missing and cannot be built; the message says what to install.

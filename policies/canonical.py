@@ -15,6 +15,7 @@ from typing import Any
 from policies.amounts import plain_amount
 from policies.durations import format_duration, format_period
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
+from policies.services import services_to_list
 from policies.types import Memory, Period, Policy, SharedPlace
 
 _AMOUNTS = frozenset({Shape.COUNT, Shape.CPUS, Shape.SIZE})
@@ -23,7 +24,9 @@ _AMOUNTS = frozenset({Shape.COUNT, Shape.CPUS, Shape.SIZE})
 def policy_to_mapping(policy: Policy) -> dict[str, Any]:
     """Give the tables of the policy's file, every key that has a value among them."""
     tables = {section.name: _value(section, getattr(policy, section.name)) for section in SECTIONS}
-    return {"schema": SCHEMA_VERSION, "name": policy.name, **tables}
+    # Left out where there are none: a policy from before there were services keeps its digest.
+    services = {"services": services_to_list(policy.services)} if policy.services else {}
+    return {"schema": SCHEMA_VERSION, "name": policy.name, **tables, **services}
 
 
 def canonical_bytes(policy: Policy) -> bytes:
@@ -50,7 +53,8 @@ def _render(policy: Policy, *, unset: bool) -> str:
     mapping = policy_to_mapping(policy)
     head = [f"{key} = {_toml(mapping[key])}" for key in ("schema", "name")]
     tables = [line for section in SECTIONS for line in _toml_table(section, mapping[section.name], unset=unset)]
-    return "\n".join([*head, *tables]) + "\n"
+    services = [line for table in mapping.get("services", ()) for line in _toml_service(table)]
+    return "\n".join([*head, *tables, *services]) + "\n"
 
 
 def _value(section: Section, value: Any) -> Any:  # noqa: ANN401  (a section, or many)
@@ -64,6 +68,8 @@ def _table(keys: tuple[Key, ...], value: object) -> dict[str, Any]:
 
 def _plain(key: Key, value: object) -> Any:  # noqa: ANN401, PLR0911  (whatever JSON can hold; one row a type)
     match value:
+        case tuple() if key.shape is Shape.MAPPINGS:
+            return dict(text.split("=", 1) for text in sorted(value))
         case Memory() | float() | int() | None if key.shape in _AMOUNTS:
             return plain_amount(value)
         case Period():
@@ -103,10 +109,23 @@ def _toml_tables(section: Section, tables: Sequence[Mapping[str, Any]]) -> list[
     return lines
 
 
+def _toml_service(table: Mapping[str, Any]) -> list[str]:
+    return ["", "[[services]]", *(f"{name} = {_toml(value)}" for name, value in table.items())]
+
+
 def _toml(value: object) -> str:
-    if isinstance(value, dict):
-        return f"{{ {', '.join(f'{name} = {_toml(inner)}' for name, inner in value.items())} }}"
     if isinstance(value, list):
         return f"[{', '.join(_toml(item) for item in value)}]"
+    if isinstance(value, dict):
+        return (
+            f"{{ {', '.join(f'{_toml_key(name)} = {_toml(item)}' for name, item in value.items())} }}"
+            if value
+            else "{}"
+        )
     # JSON strings are TOML basic strings, but for DEL, which TOML wants escaped too.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _toml_key(name: str) -> str:
+    """Write a key bare where TOML lets it be."""
+    return name if name.isascii() and name.replace("_", "").replace("-", "").isalnum() else _toml(name)

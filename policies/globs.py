@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 _NEVER = rb"(?!)"
@@ -56,7 +56,9 @@ def literal(pattern: str) -> str:
     return pattern.replace("[", "[[]")
 
 
-def writable_roots(patterns: Iterable[str], *, workspace: bytes) -> tuple[bytes, ...]:
+def writable_roots(
+    patterns: Iterable[str], *, workspace: bytes, is_directory: Callable[[bytes], bool]
+) -> tuple[bytes, ...]:
     """Give the directories that must be open to writes so that all that matches can be made, replaced and removed.
 
     That is the part of a pattern before its first wildcard; without its last name where that may be a file's.
@@ -65,13 +67,14 @@ def writable_roots(patterns: Iterable[str], *, workspace: bytes) -> tuple[bytes,
     Args:
         patterns: as in the laws above.
         workspace: absolute; what relative patterns begin at.
+        is_directory: tells whether there is a directory at an absolute path.
     """
     found = set()
     for pattern in patterns:
         root = workspace.rstrip(b"/") if not pattern.startswith("/") else b""
         parts = [part for part in pattern.encode("utf-8", "surrogateescape").split(b"/") if part not in {b"", b"."}]
         names = list(itertools.takewhile(lambda part: not _WILDCARDS.intersection(part), parts))
-        covers = pattern.endswith("/") or len(names) < len(parts)
+        covers = pattern.endswith("/") or len(names) < len(parts) or is_directory(b"/".join((root, *names)) or b"/")
         kept = names if covers or not parts else names[:-1]
         found.add(b"/".join((root, *kept)) or b"/")
     return tuple(sorted(path for path in found if not any(_is_above(other, path) for other in found)))

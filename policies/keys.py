@@ -49,6 +49,9 @@ class Shape(StrEnum):
     SIZE = "size"
     TIMES = "times"
     TABLES = "tables"
+    ALLOW = "hosts"
+    DENY = "denied hosts"
+    MAPPINGS = "table"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +259,25 @@ NETWORK = Section(
             field="default",
             shape=Shape.CHOICE,
             about="What happens to traffic to addresses outside the trial.",
-            choices=(NetworkDefault.DENY,),
+            choices=tuple(NetworkDefault),
+        ),
+        Key(
+            name="allow",
+            field="allow",
+            shape=Shape.ALLOW,
+            about="HOST[:PORT] each that may be reached: a name, *.example.com, an address, a network or a bundle.",
+        ),
+        Key(
+            name="deny",
+            field="deny",
+            shape=Shape.DENY,
+            about="The same for what may not be reached, at any port without one; it wins over what is allowed.",
+        ),
+        Key(
+            name="map",
+            field="map",
+            shape=Shape.MAPPINGS,
+            about="Where the gateway dials for a HOST:PORT, ADDR:PORT; the only way to an address within the host.",
         ),
     ),
 )

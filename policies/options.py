@@ -23,6 +23,7 @@ from policies.types import (
     LimitRole,
     Limits,
     LogPolicy,
+    NetworkPolicy,
     Policy,
     SharedPlace,
     StopRule,
@@ -54,6 +55,8 @@ class PolicyOptions:
     at_endpoint: str | None = None
     settle: str | None = None
     checkpoint_to: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
+    map: tuple[str, ...] = ()
     pids: str | None = None
     memory: str | None = None
     cpus: str | None = None
@@ -81,6 +84,7 @@ def apply_options(policy: Policy, options: PolicyOptions, *, called: Called = as
             claim=_claim(policy.claim, options, called),
             stop=_stop(policy.stop, options, called),
             files=_files(policy.files, options, called),
+            network=_network(policy.network, options, called),
             credentials=_credentials(policy.credentials, options, called),
             log=LogPolicy(checkpoint_to=_places(policy.log, options, called)),
             limits=_limits(policy.limits, options, called),
@@ -150,6 +154,18 @@ def _files(files: FilesPolicy, options: PolicyOptions, called: Called) -> FilesP
         read_deny=_added(files.read_deny, options.read_deny, called("read_deny")),
         shared=_shared(files.shared, options.shared, called("shared")),
     )
+
+
+def _network(network: NetworkPolicy, options: PolicyOptions, called: Called) -> NetworkPolicy:
+    if not (options.allow or options.map):
+        return network
+    from policies.network import Effect, canonical_rules, parse_mapping  # noqa: PLC0415  (10 ms that few runs need)
+
+    allowed = canonical_rules(options.allow, Effect.ALLOW, place=called("allow"))
+    given = [parse_mapping(text, place=called("map")) for text in options.map]
+    # The later one says where: a policy's mapping can be sent elsewhere for one run.
+    mapped = {text.partition("=")[0]: text for text in (*network.map, *map(str, given))}
+    return replace(network, allow=tuple(dict.fromkeys((*network.allow, *allowed))), map=tuple(sorted(mapped.values())))
 
 
 def _shared(declared: tuple[SharedPlace, ...], given: tuple[str, ...], place: str) -> tuple[SharedPlace, ...]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
+from policies import services
 from policies.amounts import parse_count, parse_cpus, parse_memory
 from policies.durations import parse_duration, parse_period
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
@@ -110,7 +111,7 @@ def policy_from_mapping(document: Mapping[str, Any]) -> Policy:
         _check_schema(document)
     for key in document:
         with mistakes:
-            _refuse_unknown(key, ("schema", "name", *sections), "")
+            _refuse_unknown(key, ("schema", "name", *sections, "services"), "")
     name = "unnamed"
     with mistakes:
         name = _read_name(document)
@@ -119,6 +120,9 @@ def policy_from_mapping(document: Mapping[str, Any]) -> Policy:
         for name, section in sections.items()
         if name in document
     }
+    with mistakes:
+        if "services" in document:
+            tables["services"] = services.parse_services(document["services"], _refuse_unknown)
     mistakes.tell()
     policy = Policy(name=name, **tables)
     check_policy(policy)
@@ -163,6 +167,9 @@ def check_policy(policy: Policy) -> None:
     if policy.stop.wall_s is not None and policy.stop.wall_s <= 0:
         message = "expected a duration above zero, got 0"
         raise PolicyError(message, place="stop.wall")
+    if policy.claim.service is not None and policy.claim.service not in {one.name for one in policy.services}:
+        message = f"expected the name of one of the services, got {policy.claim.service!r}"
+        raise PolicyError(message, place="claim.outcome", hint="[[services]] declares them")
     for index, place in enumerate(policy.files.shared):
         if place.path in {other.path for other in policy.files.shared[:index]}:
             message = f"expected each place once, got {place.path!r} again"
@@ -330,6 +337,26 @@ def _times(value: object, place: str) -> int:
     return value
 
 
+def _rules(key: Key, value: object, place: str) -> tuple[str, ...]:
+    from policies.network import Effect, canonical_rules  # noqa: PLC0415  (10 ms that hardly any policy needs)
+
+    effect = Effect.ALLOW if key.shape is Shape.ALLOW else Effect.DENY
+    return canonical_rules(_texts(key, value, place), effect, place=place)
+
+
+def _mappings(value: object, place: str) -> tuple[str, ...]:
+    from policies.network import mapping_from_pair  # noqa: PLC0415  (as above)
+
+    if not isinstance(value, dict):
+        _refuse('a table of "HOST:PORT" = "ADDR:PORT"', value, place)
+    return tuple(
+        sorted(
+            str(mapping_from_pair(source, _text(target, f"{place}.{source}"), place=f"{place}.{source}"))
+            for source, target in value.items()
+        )
+    )
+
+
 def _places(value: object, place: str) -> tuple[SharedPlace, ...]:
     if not isinstance(value, list | tuple):
         _refuse("an array of tables", value, place)
@@ -371,6 +398,9 @@ _SHAPES: dict[Shape, Callable[[Key, Any, str], object]] = {
     Shape.COUNT: lambda _key, value, place: parse_count(value, place=place),
     Shape.CPUS: lambda _key, value, place: parse_cpus(value, place=place),
     Shape.SIZE: lambda _key, value, place: parse_memory(value, place=place),
+    Shape.ALLOW: _rules,
+    Shape.DENY: _rules,
+    Shape.MAPPINGS: lambda _key, value, place: _mappings(value, place),
     Shape.PLACES: lambda _key, value, place: _places(value, place),
     Shape.TIMES: lambda _key, value, place: _times(value, place),
     Shape.TABLES: lambda key, value, place: _read_tables(key.item or dict, key.columns, value, place),

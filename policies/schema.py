@@ -9,6 +9,7 @@ from policies.canonical import policy_to_mapping
 from policies.durations import DURATION_PATTERN, PERIOD_PATTERN
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
 from policies.parse import MOST_REPEATS
+from policies.services import services_schema
 from policies.types import Policy
 
 _AMOUNTS: dict[Shape, dict[str, Any]] = {
@@ -37,6 +38,7 @@ def json_schema() -> dict[str, Any]:
             "schema": {"const": SCHEMA_VERSION, "description": "The version of this form."},
             "name": {"type": "string", "minLength": 1, "description": "What reports call the policy."},
             **sections,
+            "services": services_schema(),
         },
     }
 
@@ -70,8 +72,12 @@ def _shape(key: Key) -> dict[str, Any]:  # noqa: PLR0911 - one row a shape
     pattern = f"^({key.pattern})$" if key.pattern else _NO_PARENT if key.is_path else None
     text = {"type": "string", "minLength": 1, **({"pattern": pattern} if pattern else {})}
     match key.shape:
-        case Shape.TEXT | Shape.TEXTS:
-            return text if key.shape is Shape.TEXT else {"type": "array", "items": text}
+        case Shape.TEXT:
+            return text
+        case Shape.MAPPINGS:
+            return {"type": "object", "additionalProperties": text}
+        case Shape.TEXTS | Shape.ALLOW | Shape.DENY:
+            return {"type": "array", "items": text}
         case Shape.PLACES:
             return {"type": "array", "items": {**_PLACE, "properties": {"path": text, "reset": _FILLED}}}
         case Shape.DURATION:

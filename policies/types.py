@@ -75,6 +75,10 @@ class NetworkDefault(StrEnum):
     ALLOW = "allow"
 
 
+SERVICE_OUTCOME = "service:"
+"""An outcome that begins so is what a service of that name says has become of it."""
+
+
 class DecidedBy(StrEnum):
     """What decides a claim: the state of the outcome, one witnessed event, or the whole history."""
 
@@ -95,7 +99,7 @@ class Claim:
     """What the label is about, fixed before the run.
 
     Attributes:
-        outcome: the path or words that name the outcome, or None when the exit code is the outcome.
+        outcome: the path, words or ``service:NAME`` that name the outcome, or None when the exit code is the outcome.
         scope: globs of the files the claim is about (its footprint); empty means the outcome path, else the workspace.
         period: how long.
         decided_by: what decides it; ``event`` decides by ``event``, ``history`` by the order that the policy states.
@@ -111,6 +115,12 @@ class Claim:
     event: str | None = None
     unit: str = "run"
     requirements: tuple[str, ...] = ()
+
+    @property
+    def service(self) -> str | None:
+        """The name of the service that the outcome lies in (``service:NAME``), None when it is none."""
+        named = self.outcome or ""
+        return named.removeprefix(SERVICE_OUTCOME) if named.startswith(SERVICE_OUTCOME) else None
 
     @property
     def footprint(self) -> tuple[str, ...]:
@@ -170,9 +180,18 @@ class FilesPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPolicy:
-    """What may be sent. Loopback inside the trial always works."""
+    """What may be sent. Loopback inside the trial always works.
+
+    Attributes:
+        allow: rules in the spelling of `policies.network.canonical_rules`: ``api.example.com:443``.
+        deny: the same; they win over what is allowed.
+        map: where the gateway dials for a host and port, ``HOST:PORT=ADDR:PORT`` each.
+    """
 
     default: NetworkDefault = NetworkDefault.DENY
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    map: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +227,90 @@ class Limits:
     pids: int | None = 4096
     memory: Memory | None = field(default_factory=lambda: Memory(percent=80))
     cpu: float | None = None
+
+
+class ServiceState(StrEnum):
+    """Who else meets what a trial leaves at a service: everybody, nobody, or nothing is left."""
+
+    SHARED = "shared"
+    PER_RUN = "per-run"
+    STATELESS = "stateless"
+
+
+class ServiceStatus(StrEnum):
+    """What a service says has become of what it was asked for; all but ``pending`` and ``unknown`` are for good."""
+
+    PENDING = "pending"
+    COMMITTED = "committed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    SETTLED = "settled"
+    UNKNOWN = "unknown"
+
+
+class SettleKind(StrEnum):
+    """How a service is asked."""
+
+    HTTP = "http"
+    REDIS = "redis"
+    POSTGRES = "postgres"
+    BEANSTALK = "beanstalk"
+    COMMAND = "command"
+    FILE = "file"
+
+
+Option = str | bool | tuple[str, ...]
+"""The value of an option of ``settle``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle:
+    """How the supervisor asks a service what became of what it was asked for.
+
+    Attributes:
+        every_s: between two questions.
+        deadline_s: after which a question has no answer.
+        options: of the kind, sorted by name; see `policies.services.KINDS`.
+    """
+
+    kind: SettleKind
+    every_s: float = 0.25
+    deadline_s: float = 2.0
+    options: tuple[tuple[str, Option], ...] = ()
+
+    def text(self, name: str) -> str | None:
+        """Give an option that is a text."""
+        value = dict(self.options).get(name)
+        return value if isinstance(value, str) else None
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Give an option that is a list; empty when it is not there."""
+        value = dict(self.options).get(name)
+        return value if isinstance(value, tuple) else ()
+
+    def flag(self, name: str) -> bool:
+        """Tell whether an option is there and true."""
+        return dict(self.options).get(name) is True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """Somebody outside the box whom the trial may ask for something.
+
+    Attributes:
+        at: ``unix:/PATH`` or ``HOST:PORT``, as the trial names it; None when it gets there in another way.
+        settle: None when nobody can ask.
+    """
+
+    name: str
+    at: str | None = None
+    state: ServiceState = ServiceState.SHARED
+    settle: Settle | None = None
+
+    @property
+    def socket(self) -> str | None:
+        """The path of its unix socket, None when it has none."""
+        return self.at.removeprefix("unix:") if self.at and self.at.startswith("unix:") else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,6 +380,7 @@ class Policy:
     credentials: CredentialsPolicy = field(default_factory=CredentialsPolicy)
     log: LogPolicy = field(default_factory=LogPolicy)
     limits: Limits = field(default_factory=Limits)
+    services: tuple[Service, ...] = ()
     grade: GradePolicy = field(default_factory=GradePolicy)
     order: tuple[OrderRule, ...] = ()
 

@@ -16,6 +16,7 @@ from supervisor.launch.cgroup import find_root
 PACKAGES = Path(__file__).resolve().parent.parent
 BTF = Path("/sys/kernel/btf/vmlinux")
 WITNESS = PACKAGES / "probes" / "kernel" / "witness.bpf.o"
+DIVERT = PACKAGES / "probes" / "gateway" / "divert.bpf.o"
 BOXINIT = PACKAGES / "supervisor" / "launch" / "boxinit"
 
 NEEDED_CAPABILITIES = {
@@ -96,5 +97,7 @@ def _lacking() -> Iterator[tuple[str, str]]:
         yield "cgroup v2", HINT_CGROUP
     if not WITNESS.exists():
         yield f"the kernel witness ({WITNESS.name})", HINT_BUILD
+    if not DIVERT.exists():
+        yield f"the gateway's diversion ({DIVERT.name})", HINT_BUILD
     if not os.access(BOXINIT, os.X_OK):
         yield f"the box's init ({BOXINIT.name})", HINT_BUILD

@@ -151,6 +151,8 @@ class PlaceWatch:
             seen_ns = _now_ns()
             for event in events:
                 self._take(event, seen_ns)
+            for path in self._moving.values():
+                self._forget_below(path)
             self._moving.clear()
             self._since_ns = began_ns
 
@@ -187,6 +189,13 @@ class PlaceWatch:
             for above, directories, files in os.walk(path):
                 for name in (*directories, *files):
                     self._see(above + b"/" + name, _CREATED, seen_ns)
+
+    def _forget_below(self, path: bytes) -> None:
+        """Watch a directory no more that was moved out of its place; one that only came late is watched again."""
+        for number in [n for n, one in self._paths.items() if one == path or one.startswith(path + b"/")]:
+            with suppress(OSError):
+                self._inotify.rm_watch(number)
+            self._paths.pop(number)
 
     def _rename(self, old: bytes, new: bytes) -> None:
         for number, path in self._paths.items():

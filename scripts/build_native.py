@@ -1,4 +1,4 @@
-"""Build the two artefacts that are no Python: the kernel witness (BPF) and the box's init (static C).
+"""Build the artefacts that are no Python: kernel witness and gateway's diversion (BPF), the box's init (static C).
 
 Used by `make` and by the package's own build (`setup.py`), so there is one recipe. Standard library only: it runs
 before anything is installed. One rule: an artefact that is newer than its sources is kept, one that can be built is
@@ -66,6 +66,14 @@ WITNESS = Artefact(
     files=((Path("/usr/include/bpf/bpf_helpers.h"), "the headers of libbpf"),),
     hint="apt-get install clang llvm libbpf-dev libc6-dev",
 )
+DIVERT = Artefact(
+    name="divert",
+    output="probes/gateway/divert.bpf.o",
+    sources=("probes/gateway/divert.bpf.c", "probes/kernel/witness.h"),
+    tools=WITNESS.tools,
+    files=WITNESS.files,
+    hint=WITNESS.hint,
+)
 BOXINIT = Artefact(
     name="boxinit",
     output="supervisor/launch/boxinit",
@@ -73,7 +81,7 @@ BOXINIT = Artefact(
     tools=("cc",),
     hint="apt-get install gcc libc6-dev",
 )
-ARTEFACTS = {artefact.name: artefact for artefact in (WITNESS, BOXINIT)}
+ARTEFACTS = {artefact.name: artefact for artefact in (WITNESS, DIVERT, BOXINIT)}
 
 
 def find_tool(name: str) -> str | None:
@@ -94,8 +102,8 @@ def run(*argv: str) -> None:
         raise BuildError(message)
 
 
-def compile_witness(target: Path) -> None:
-    """Compile the witness; CO-RE fits it to the running kernel's types when it is loaded."""
+def compile_bpf(source: str, target: Path) -> None:
+    """Compile BPF programs; CO-RE fits them to the running kernel's types when they are loaded."""
     machine = platform.machine().lower()
     if machine not in ARCHITECTURES:
         message = f"machine: expected one of {', '.join(sorted(ARCHITECTURES))}, got {machine}"
@@ -105,9 +113,19 @@ def compile_witness(target: Path) -> None:
     flags = ("-g", "-O2", "-target", "bpf", "-mcpu=v3", f"-D__TARGET_ARCH_{ARCHITECTURES[machine]}", *warnings)
     # Where Debian keeps <asm/...>: the bpf target does not look there by itself.
     headers = tuple(f"-isystem{path.parent}" for path in Path("/usr/include").glob("*-linux-gnu/asm"))
-    run("clang", *flags, "-Iprobes/kernel", *headers, "-c", "probes/kernel/witness.bpf.c", "-o", str(target))
+    run("clang", *flags, "-Iprobes/kernel", *headers, "-c", source, "-o", str(target))
     # Debug sections would triple the time it takes to load; BTF, which CO-RE needs, is not stripped with them.
     run("llvm-strip", "-g", str(target))
+
+
+def compile_witness(target: Path) -> None:
+    """Compile the witness."""
+    compile_bpf("probes/kernel/witness.bpf.c", target)
+
+
+def compile_divert(target: Path) -> None:
+    """Compile what brings connections to the gateway."""
+    compile_bpf("probes/gateway/divert.bpf.c", target)
 
 
 def compile_boxinit(target: Path) -> None:
@@ -115,7 +133,7 @@ def compile_boxinit(target: Path) -> None:
     run("cc", "-static", "-Os", "-Wall", "-Wextra", "-Werror", "-o", str(target), "supervisor/launch/boxinit.c")
 
 
-COMPILERS = {"witness": compile_witness, "boxinit": compile_boxinit}
+COMPILERS = {"witness": compile_witness, "divert": compile_divert, "boxinit": compile_boxinit}
 
 
 def ensure(artefact: Artefact) -> str:

@@ -2,6 +2,7 @@
 # Bring a machine to where the project can be built, and touch nothing that is already there.
 #
 #   setup_machine.sh packages     install the Debian packages whose program, library or header is missing
+#   setup_machine.sh test         install the servers that tests start for themselves: redis, PostgreSQL, beanstalkd
 #   setup_machine.sh python       print the Python to build with (3.11 or newer)
 #   setup_machine.sh venv DIR     make a virtual environment with pip in DIR
 #
@@ -57,8 +58,16 @@ missing_packages() {
     fi
 }
 
+# Servers that tests start on private sockets and stop again. None of them is needed to run trials.
+missing_servers() {
+    command -v redis-server >/dev/null || echo redis-server
+    command -v beanstalkd >/dev/null || echo beanstalkd
+    command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || echo postgresql
+}
+
+# $1 is the function that lists what is missing.
 install_packages() {
-    missing=$(missing_packages | tr '\n' ' ')
+    missing=$($1 | tr '\n' ' ')
     [ -n "$missing" ] || return 0
     command -v apt-get >/dev/null || die "missing here: $missing" "this is no Debian: install them in its own way, then make again"
     [ "$(id -u)" -eq 0 ] || die "missing here: $missing" "as root: apt-get install $missing"
@@ -73,7 +82,7 @@ install_packages() {
     fi
     rm -f "$log"
     hash -r
-    missing=$(missing_packages | tr '\n' ' ')
+    missing=$($1 | tr '\n' ' ')
     [ -z "$missing" ] || die "still missing after apt-get: $missing" "is there a Python 3.11 or newer? PYTHON=/path/to/python3 names one"
 }
 
@@ -87,8 +96,9 @@ make_venv() {
 }
 
 case "${1:-}" in
-    packages) install_packages ;;
+    packages) install_packages missing_packages ;;
+    test) install_packages missing_servers ;;
     python) print_python ;;
     venv) make_venv "${2:?setup_machine.sh venv DIR}" ;;
-    *) die "expected packages, python or venv, got '${1:-}'" ;;
+    *) die "expected packages, test, python or venv, got '${1:-}'" ;;
 esac

@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import policies.keys
+import policies.services
 from supervisor import events
 from supervisor.arguments import help_text
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "docs/events.md", "docs/policy.md")
-MARKED = re.compile(r"<!-- (?P<what>help|events|policy): (?P<name>[\w.]+) -->\n.*?<!-- end of (?P=what) -->", re.DOTALL)
+PAGES = ("README.md", "docs/events.md", "docs/policy.md", "docs/services.md")
+_KINDS = "help|events|policy|services"
+MARKED = re.compile(rf"<!-- (?P<what>{_KINDS}): (?P<name>[\w.]+) -->\n.*?<!-- end of (?P=what) -->", re.DOTALL)
 
 
 def help_block(name: str) -> str:
@@ -52,7 +54,25 @@ def policy_table(name: str) -> str:
     return f"{section.about}\n\n" + "\n".join(rows)
 
 
-WRITERS: dict[str, Callable[[str], str]] = {"help": help_block, "events": events_table, "policy": policy_table}
+def services_table(name: str) -> str:
+    """Give the keys of a service, or with ``settle`` the options of every kind of it."""
+    if name == "keys":
+        rows = ["| key | what it means |", "|---|---|"]
+        return "\n".join([*rows, *(f"| `{key}` | {about} |" for key, about in policies.services.ABOUT.items())])
+    rows = ["| kind | option | value | what it means |", "|---|---|---|---|"]
+    for kind, options in policies.services.KINDS.items():
+        own = [option for option in options if option not in policies.services.WORDS]
+        rows += [f"| `{kind}` | `{one.name}` | {one.shape} | {one.about} |" for one in own]
+    rows += [f"| those with words | `{one.name}` | {one.shape} | {one.about} |" for one in policies.services.WORDS]
+    return "\n".join(rows)
+
+
+WRITERS: dict[str, Callable[[str], str]] = {
+    "help": help_block,
+    "events": events_table,
+    "policy": policy_table,
+    "services": services_table,
+}
 
 
 def written_again(text: str) -> str:

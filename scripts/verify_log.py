@@ -525,12 +525,6 @@ def json_of(data: bytes, where: str) -> dict[str, Any]:
     return found
 
 
-def document(path: Path, digest: object, bound_by: str) -> tuple[bytes, dict[str, Any]]:
-    """Read a JSON document that the log binds."""
-    data = bound_bytes(path, digest, bound_by)
-    return data, json_of(data, str(path))
-
-
 def bound_bytes(path: Path, digest: object, bound_by: str) -> bytes:
     """Read a file that the log binds."""
     try:
@@ -542,6 +536,12 @@ def bound_bytes(path: Path, digest: object, bound_by: str) -> bytes:
     if written(sha(data)) != digest:
         raise Finding(str(path), f"was changed: {bound_by} binds {digest}")
     return data
+
+
+def document(path: Path, digest: object, bound_by: str) -> tuple[bytes, dict[str, Any]]:
+    """Read a JSON document that the log binds."""
+    data = bound_bytes(path, digest, bound_by)
+    return data, json_of(data, str(path))
 
 
 def check_documents(run: Path, passed: Pass, sealed: dict[str, Any]) -> None:
@@ -561,6 +561,8 @@ def check_documents(run: Path, passed: Pass, sealed: dict[str, Any]) -> None:
         said = (completion.get("run"), log.get("key"), (completion.get("policy") or {}).get("digest"))
         if said != (manifest.get("run"), manifest.get("key"), policy):
             raise Finding("completion.json", "is about another run, key or policy than the manifest")
+    if "index" in sealed:
+        bound_bytes(run / "index.msgpack", sealed["index"], by)
     statement = run / "completion.dsse.json"
     if "attestation" in sealed:
         check_statement(statement, sealed["attestation"], by, passed.signer, raw)

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policies.types import Policy
+    from supervisor.separating import RunsSeparated
     from supervisor.verdict.completion import Completion
 
-__all__ = ["Completion", "read", "run"]
+__all__ = ["Completion", "read", "run", "separate"]
 
 
 def run(
@@ -60,6 +61,25 @@ def read(reference: str | Path, home: str | Path | None = None) -> Completion:
     from supervisor.harness import read_reference  # noqa: PLC0415
 
     return read_reference(reference, home)
+
+
+def separate(runs: Sequence[str | Path], home: str | Path | None = None) -> RunsSeparated:
+    """Judge runs against each other: could one have changed another?
+
+    Args:
+        runs: ids, unique prefixes, ``last``, or directories; two or more.
+        home: the directory that runs are kept in; None for that of the environment.
+
+    Returns:
+        Units and edges; ``to_json()`` gives the form that ``supervise separate --json`` prints. A run that is missing,
+        unsealed or does not verify is among the ``heads`` with a ``problem``.
+
+    Raises:
+        UsageError: fewer than two different runs are named.
+    """
+    from supervisor.harness import separate_references  # noqa: PLC0415
+
+    return separate_references(runs, home)
 
 
 def __getattr__(name: str) -> object:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from supervisor import route_arguments
 from supervisor.errors import UsageError
 from supervisor.run_options import add_run_options, one_of
 
@@ -269,6 +270,14 @@ def _diff_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stat", action="store_true", help="print one line a path")
 
 
+def _separate_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", metavar="RUN", nargs="+", help=f"{_RUN}; two or more, or `all`")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--json", action="store_true", help="print JSON")
+    shown.add_argument("--dot", action="store_true", help="print the graph for Graphviz")
+    parser.add_argument("--plot", metavar="FILE", help="draw the graph into an SVG file")
+
+
 def _policy_command_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
@@ -356,6 +365,18 @@ COMMANDS = {
             usage="supervise discard RUN",
             about="Forget the staged writes of a run.",
             add_arguments=_word("RUN", _RUN),
+        ),
+        Command(
+            name="replay",
+            usage="supervise replay [OPTIONS]",
+            about="Score the same orders at two moments, with shared and isolated state.",
+            add_arguments=route_arguments.add_replay,
+        ),
+        Command(
+            name="separate",
+            usage="supervise separate RUN RUN… [OPTIONS]",
+            about="Judge runs against each other: could one have changed another?",
+            add_arguments=_separate_arguments,
         ),
         Command(
             name="policy",

@@ -14,7 +14,7 @@ from supervisor.errors import UsageError
 from supervisor.request import Progress, Requirement, RunRequest, check_places, check_workspace, ignore_notice
 from supervisor.streams import is_open
 
-_REPEATED = ("write", "read_deny", "env", "scope", "checkpoint_to")
+_REPEATED = ("write", "env", "scope", "checkpoint_to", "allow", "map")
 
 
 def make_request(

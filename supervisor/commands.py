@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from supervisor.arguments import Parsed
 from supervisor.errors import LogError, UsageError
-from supervisor.printing import coloured, complain, print_lines, print_text, tell, warn, write_bytes
+from supervisor.printing import coloured, complain, print_lines, print_text, tell, warn, write_bytes, write_file
 
 if TYPE_CHECKING:
     from supervisor.checking import Answer
@@ -33,10 +33,12 @@ def open_home() -> Home:
 
 
 def _ls(_parsed: Parsed) -> int:
-    from supervisor.reading import list_runs  # noqa: PLC0415
+    from supervisor.reading import list_runs, registry_warnings  # noqa: PLC0415
     from supervisor.report.listing import listing  # noqa: PLC0415
 
-    print_lines(listing(list_runs(open_home())))
+    home = open_home()
+    print_lines(listing(list_runs(home)))
+    warn(registry_warnings(home))
     return 0
 
 
@@ -124,6 +126,26 @@ def _diff(parsed: Parsed) -> int:
     return 0
 
 
+def _separate(parsed: Parsed) -> int:
+    from supervisor.report import separation  # noqa: PLC0415
+    from supervisor.separating import everything, separate_runs, warnings  # noqa: PLC0415
+
+    home, options = open_home(), parsed.options
+    answer = separate_runs(home, everything(home) if options.runs == ["all"] else options.runs)
+    if options.plot is not None:
+        write_file(options.plot, separation.separation_svg(answer.names, answer.found).encode())
+    if options.json:
+        import json  # noqa: PLC0415
+
+        print_text(json.dumps(answer.to_json(), indent=1))
+    elif options.dot:
+        print_text(separation.separation_dot(answer.names, answer.found), end="")
+    else:
+        print_lines(separation.separation_lines(answer.names, answer.found))
+    warn(warnings(answer))
+    return 0
+
+
 def _prove(parsed: Parsed) -> int:
     from supervisor.checking import prove_event  # noqa: PLC0415
 
@@ -149,6 +171,24 @@ def _discard(parsed: Parsed) -> int:
     from supervisor.staged import discard_staged  # noqa: PLC0415
 
     warn([discard_staged(open_home().find(parsed.options.run))])
+    return 0
+
+
+def _replay(parsed: Parsed) -> int:
+    from supervisor.replaying import replay, table, to_json  # noqa: PLC0415
+
+    options = parsed.options
+    rows = replay(open_home(), dict(os.environ), service=options.service)
+    if options.plot is not None:
+        from supervisor.replay_plot import write_plot  # noqa: PLC0415
+
+        write_plot(options.plot, rows)
+    if options.json:
+        import json  # noqa: PLC0415
+
+        print_text(json.dumps(to_json(rows), indent=1))
+    else:
+        print_text("\n".join(table(rows)))
     return 0
 
 
@@ -217,10 +257,12 @@ COMMANDS: dict[str, Callable[[Parsed], int]] = {
     "verify": _verify,
     "judge": _judge,
     "diff": _diff,
+    "separate": _separate,
     "prove": _prove,
     "key": _key,
     "commit": _commit,
     "discard": _discard,
+    "replay": _replay,
     "policy": _policy_command,
 }
 """The commands, by name."""

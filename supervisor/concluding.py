@@ -35,7 +35,8 @@ from supervisor.request import Outcome, Phase
 from supervisor.trial import Trial
 from supervisor.verdict.argue import argue
 from supervisor.verdict.completion import Completion, LogFigures, json_parts
-from supervisor.verdict.judge import judge
+from supervisor.verdict.judge import Judgement, judge
+from supervisor.verdict.run_index import encode_index, index_run
 from supervisor.watching import record_foreign
 
 _NOTHING_STAGED = "none"
@@ -48,15 +49,25 @@ APPLIED = "applied"
 def conclude(trial: Trial, stage: Stage) -> Outcome:
     """Judge the trial, apply its stage, and seal its log."""
     trial.tell(Phase.JUDGING)
+    trial.gateway.stop()
     counters = trial.consumer.stop()
     trial.syncer.stop()
-    trial.record(TrialCounted, egress_packets=counters.egress_packets, egress_bytes=counters.egress_bytes)
+    trial.record(
+        TrialCounted,
+        egress_packets=counters.egress_packets,
+        egress_bytes=counters.egress_bytes,
+        gateway_starts=counters.gateway_starts,
+        gateway_packets=counters.gateway_packets,
+        gateway_bytes=counters.gateway_bytes,
+    )
     trial.room.persist(trial.signer.stop)
     record_foreign(trial, _read(trial))
-    facts = _collect(trial, stage)
+    facts = _schedules(trial, stage, _collect(trial, stage))
     facts = _commit(trial, stage, facts)
-    completion = _argue(trial, facts)
-    missed = _seal(trial, completion, _write(trial, completion), stage)
+    judgement = judge(facts, trial.prepared.request.policy)
+    index = _write_index(trial, facts, judgement)
+    completion = _argue(trial, facts, judgement)
+    missed = _seal(trial, completion, _Written(completion=_write(trial, completion), index=index), stage)
     if completion.stage is not None and completion.stage.state == APPLIED:
         stage.discard()  # what was applied is on the host, and its digest is in the seal
     return Outcome(
@@ -88,6 +99,15 @@ def _collect(trial: Trial, stage: Stage) -> Facts:
     facts, digest, lines = trial.room.persist(whole)
     trial.record(StatesRecorded, digest=digest, lines=lines)
     return facts
+
+
+def _schedules(trial: Trial, stage: Stage, facts: Facts) -> Facts:
+    """Look for what was left to run later; a trial that changed nothing left nothing."""
+    if not facts.files:
+        return facts
+    from supervisor.schedules import record_schedules  # noqa: PLC0415 - see above
+
+    return record_schedules(trial, stage, facts)
 
 
 def _commit(trial: Trial, stage: Stage, facts: Facts) -> Facts:
@@ -163,7 +183,7 @@ def _is_final(trial: Trial, facts: Facts) -> bool:
     return judge(facts, trial.prepared.request.policy).finality.verdict == "final"
 
 
-def _argue(trial: Trial, facts: Facts) -> Completion:
+def _argue(trial: Trial, facts: Facts, judgement: Judgement) -> Completion:
     policy = trial.prepared.request.policy
     trial.log.sync()
     checkpoint = trial.log.checkpoint()
@@ -178,12 +198,36 @@ def _argue(trial: Trial, facts: Facts) -> Completion:
     return argue(
         facts,
         policy,
-        judge(facts, policy),
+        judgement,
         run=trial.prepared.run.id,
         command=trial.prepared.request.argv,
         log=figures,
         policy_digest=policy_digest(policy),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """The digests of what was concluded and written."""
+
+    completion: str
+    index: str
+
+
+def _write_index(trial: Trial, facts: Facts, judgement: Judgement) -> str:
+    """Write what the run says to others; gives its digest."""
+    prepared = trial.prepared
+    index = index_run(
+        facts,
+        prepared.request.policy,
+        judgement,
+        run=prepared.run.id,
+        workspace=os.fsencode(prepared.workspace),
+        registered=trial.registered,
+    )
+    data = encode_index(index)
+    trial.room.persist(lambda: write_whole(prepared.run.index, data))
+    return _digest(data)
 
 
 def _write(trial: Trial, completion: Completion) -> str:
@@ -203,7 +247,7 @@ def _write(trial: Trial, completion: Completion) -> str:
     return trial.room.persist(write)
 
 
-def _seal(trial: Trial, completion: Completion, bound: str, stage: Stage) -> tuple[tuple[str, str], ...]:
+def _seal(trial: Trial, completion: Completion, written: _Written, stage: Stage) -> tuple[tuple[str, str], ...]:
     """Bind everything and seal the log; gives the second places that missed the last checkpoint."""
     prepared = trial.prepared
     attestation = sign_envelope(make_statement(completion, prepared.run.completion.read_bytes()), prepared.key)
@@ -217,7 +261,8 @@ def _seal(trial: Trial, completion: Completion, bound: str, stage: Stage) -> tup
             origin=Origin.SUPERVISOR,
             evidence_frames=completion.log.frames,
             evidence_root=completion.log.root,
-            completion=bound,
+            completion=written.completion,
+            index=written.index,
             stage=digest,
             attestation=_digest(attestation),
             policy=completion.policy.digest,

@@ -43,13 +43,18 @@ _TERMINAL = "terminal"
 
 @dataclass(slots=True, kw_only=True)
 class Watch:
-    """Waits for one descriptor and meanwhile does what signals, the terminal and the consumer ask for."""
+    """Waits for one descriptor and meanwhile does what signals, the terminal and the consumer ask for.
+
+    ``outlived``: something was alive, or followed, after the endpoint, so that services must be asked once more.
+    """
 
     trial: Trial
     signals: Signals
     stopping: bool = False
     settling: bool = False
     init_is_gone: bool = False
+    asked: bool = False
+    outlived: bool = False
 
     def until(self, fd: int, deadline_ns: int | None, *, tick: Callable[[], None] | None = None) -> bool:
         """Wait until ``fd`` is readable; False when the deadline (CLOCK_BOOTTIME) passed or we were told to stop."""
@@ -62,6 +67,19 @@ class Watch:
             if tick is not None:
                 tick()
         return False
+
+    def ask_services(self, moment: str) -> None:
+        """Have every service asked, if there are any; `hear_services` waits for what they say."""
+        if self.trial.services is not None:
+            self.trial.services.ask(moment)
+            self.asked = True
+
+    def hear_services(self) -> None:
+        """Wait until the services have answered what they were last asked, or have let their time pass."""
+        services = self.trial.services
+        if services is not None and self.asked:
+            self.asked = False
+            self.until(services.answered, clock.boottime_ns() + int(services.patience_s * 1e9))
 
     def _wait(self, fd: int, left_s: float | None, *, ticking: bool) -> bool:
         trial, terminal = self.trial, self.trial.prepared.terminal
@@ -143,11 +161,14 @@ def follow(trial: Trial, stage: Stage, signals: Signals) -> None:
     endpoint_ns = clock.boottime_ns()
     alive = trial.box.members()
     _record_endpoint(trial, ended=ended, alive=alive)
+    watch.settling = True
+    watch.ask_services("endpoint")
     if alive:
-        _capture(trial, stage, thaw=stop.at_endpoint is AtEndpoint.FOLLOW)
+        _capture(watch, stage, thaw=stop.at_endpoint is AtEndpoint.FOLLOW)
+    watch.hear_services()
+    watch.outlived = bool(alive)
     if alive and stop.at_endpoint is AtEndpoint.ISOLATE:
         _isolate(trial)
-    watch.settling = True
     if not ended and stop.role is LimitRole.TASK and stop.at_endpoint in _GOING_ON:
         _end_command(watch)
     _settle(watch, stage, stop, endpoint_ns)
@@ -161,8 +182,16 @@ def _record_endpoint(trial: Trial, *, ended: bool, alive: tuple[int, ...]) -> No
     trial.boundary()
 
 
-def _capture(trial: Trial, stage: Stage, *, thaw: bool, state: str = "endpoint") -> None:
-    """Freeze, capture the outcome, and go on if asked to; ``state`` is ``endpoint`` or ``within``."""
+def _capture(watch: Watch, stage: Stage, *, thaw: bool, state: str = "endpoint") -> None:
+    """Freeze, capture the outcome, hear what services said of this moment, and go on if asked to.
+
+    Args:
+        watch: of the trial.
+        stage: of the trial.
+        thaw: go on afterwards.
+        state: ``endpoint`` or ``within``.
+    """
+    trial = watch.trial
     if not trial.brake.hold(_BOUNDARY):
         trial.brake.release(_BOUNDARY)
         return
@@ -179,6 +208,7 @@ def _capture(trial: Trial, stage: Stage, *, thaw: bool, state: str = "endpoint")
         size_bytes=captured.size_bytes,
         kept_in=f"{target.name}/upper",
     )
+    watch.hear_services()
     if thaw:
         trial.record(TrialThawed)
         trial.brake.release(_BOUNDARY)
@@ -217,12 +247,32 @@ def _settle(watch: Watch, stage: Stage, stop: StopRule, endpoint_ns: int) -> Non
                 if watch.until(launcher, endpoint_ns + int(at_s * 1e9), tick=tick):
                     break
                 if at_s == within_s and trial.box.members():
-                    _capture(trial, stage, thaw=True, state="within")
+                    watch.ask_services("deadline")
+                    _capture(watch, stage, thaw=True, state="within")
         finally:
             os.close(launcher)
+    if stop.at_endpoint in _GOING_ON:
+        _settle_services(watch, endpoint_ns, settle_s, within_s)
     keys = trial.identify(trial.box.members())
     trial.record(TrialSettled, emptied=not keys, alive=keys)
     trial.tell(Phase.SETTLED)
+
+
+def _settle_services(watch: Watch, endpoint_ns: int, settle_s: float, within_s: float | None) -> None:
+    """Follow services as long as the policy follows anything: until none may still act, or the time is over."""
+    trial = watch.trial
+    if trial.services is None:
+        return
+    last_s = max(settle_s, within_s or 0.0)
+    watch.outlived |= last_s > 0
+    trial.services.follow(on=True)
+    for at_s in sorted({within_s or last_s, last_s}):
+        if watch.until(trial.services.settled, endpoint_ns + int(at_s * 1e9), tick=_teller(trial, last_s)):
+            break
+        if at_s == within_s:
+            watch.ask_services("deadline")
+            watch.hear_services()
+    trial.services.follow(on=False)
 
 
 def _teller(trial: Trial, last_s: float) -> Callable[[], None]:
@@ -244,6 +294,11 @@ def _finish(watch: Watch) -> None:
     while trial.take_notes():
         pass  # nobody is alive who could send more
     trial.record(TrialEmptied, pids_left=left)
+    if watch.outlived:
+        watch.ask_services("last")
+        watch.hear_services()
+    if trial.services is not None:
+        trial.services.stop()
     trial.record_limits()
     if trial.prepared.terminal is not None and trial.box.pty_master is not None:
         trial.prepared.terminal.drain()

@@ -21,6 +21,7 @@ from supervisor.request import RunRequest, check_places, check_workspace
 
 if TYPE_CHECKING:
     from supervisor.launch.state import Home
+    from supervisor.separating import RunsSeparated
     from supervisor.verdict.completion import Completion
 
 PathLike = str | bytes | os.PathLike[str] | os.PathLike[bytes]
@@ -84,6 +85,19 @@ def read_reference(reference: str | os.PathLike[str], home: str | os.PathLike[st
         message = f"expected a run whose log verifies, got: {reading.problem}"
         raise LogError(message, place=reading.run)
     return reading.completion
+
+
+def separate_references(
+    runs: Sequence[str | os.PathLike[str]], home: str | os.PathLike[str] | Home | None = None
+) -> RunsSeparated:
+    """Do what `supervisor.separate` says."""
+    from supervisor.launch.state import Home  # noqa: PLC0415
+    from supervisor.separating import separate_runs  # noqa: PLC0415
+
+    if isinstance(runs, str) or not isinstance(runs, Sequence):
+        _refuse("a list of runs", runs, "runs")
+    where = Home.open(os.environ, uid=os.geteuid()) if home is None else _home(home, "home")
+    return separate_runs(where, [str(_path(run, f"runs[{at}]")) for at, run in enumerate(runs)])
 
 
 # -- what a value may be -----------------------------------------------------------------------------------------
@@ -194,6 +208,8 @@ _READERS: Mapping[str, Callable[[object, str], Any]] = {
     "shared": _paths,
     "read_deny": _paths,
     "env": _texts,
+    "allow": _texts,
+    "map": _texts,
     "outcome": _path,
     "scope": _paths,
     "period": _text,

@@ -41,7 +41,7 @@ from supervisor.log.keys import KeyStore, SigningKey
 from supervisor.log.signer import Signer
 from supervisor.log.writer import LogWriter
 from supervisor.preparing import User, find_user
-from supervisor.reading import read_log
+from supervisor.reading import events_of
 from supervisor.rejudging import Kept, open_kept
 from supervisor.verdict.completion import Completion
 from supervisor.verdict.labels import claimed_runs
@@ -180,8 +180,8 @@ class _Judging:
     def _told(self, log: LogWriter) -> list[Event]:
         """Read what this judgement's log tells, numbered after the run's events."""
         log.sync()
-        last = max((event.n for event in read_log(self._kept.run)), default=-1)
-        return [msgspec.structs.replace(event, n=last + 1 + event.n) for event in read_log(self._directory)]
+        last = max((event.n for event in events_of(self._kept.run)), default=-1)
+        return [msgspec.structs.replace(event, n=last + 1 + event.n) for event in events_of(self._directory)]
 
     def _stored(self, facts: Facts, state: str, captured: Path) -> Subject:
         """Give what was kept of the state: a capture, the stage, or the workspace that it was applied to."""

@@ -208,7 +208,24 @@ def _view(
         writable=_writable(request, workspace.resolve()),
         uid=user.uid,
         gid=user.gid,
+        sockets=_sockets(request),
     )
+
+
+def _sockets(request: RunRequest) -> tuple[bytes, ...]:
+    """Give the sockets of services that the box must show.
+
+    Raises:
+        UsageError: one is no socket.
+    """
+    found = []
+    for at, service in enumerate(request.policy.services):
+        if service.socket is not None:
+            path = Path(service.socket)
+            if not path.is_socket():
+                raise UsageError(f"expected a unix socket, got {service.socket}", place=f"services[{at}].at")
+            found.append(os.fsencode(service.socket))
+    return tuple(found)
 
 
 def _writable(request: RunRequest, workspace: Path) -> tuple[bytes, ...] | None:
@@ -216,7 +233,11 @@ def _writable(request: RunRequest, workspace: Path) -> tuple[bytes, ...] | None:
     files = request.policy.files
     if files.outside is Outside.STAGE:
         return None
-    return writable_roots(("**",) if files.write is None else files.write, workspace=os.fsencode(workspace))
+    return writable_roots(
+        ("**",) if files.write is None else files.write,
+        workspace=os.fsencode(workspace),
+        is_directory=lambda path: Path(os.fsdecode(path)).is_dir(),
+    )
 
 
 def _memory(limits: tuple[Limit, ...]) -> int | None:

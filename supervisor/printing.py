@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supervisor.errors import MachineError, PolicyError, SuperviseError
@@ -86,6 +87,19 @@ def write_bytes(chunks: Iterable[bytes]) -> None:
             sys.stdout.buffer.write(chunk)
     with writing():
         sys.stdout.buffer.flush()
+
+
+def write_file(name: str, data: bytes) -> None:
+    """Write a file that the caller named.
+
+    Raises:
+        MachineError: it cannot be written.
+    """
+    try:
+        Path(name).write_bytes(data)
+    except OSError as err:
+        message = f"cannot be written: {err.strerror}"
+        raise MachineError(message, place=name) from err
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import msgspec
 
 from supervisor.errors import LogError, LogUnreadableError, LogUnsealedError, UsageError
 from supervisor.events import Event, TrialHeld
+from supervisor.launch.registry import read_registry
 from supervisor.launch.state import Home, RunDir
 from supervisor.log.frames import HEADER_BYTES, MAGIC, MAX_PAYLOAD, FrameType, check_crc, parse_header
 from supervisor.log.keys import KeyStore
@@ -31,6 +32,8 @@ from supervisor.report.safe import safe
 from supervisor.verdict.completion import Completion, from_json, to_json, without_seal
 
 _CHUNK_BYTES = 1 << 16
+_NAMED = 5
+"""How many missing runs are named."""
 
 
 class _Verdict(msgspec.Struct):
@@ -81,6 +84,22 @@ class Reading:
 def list_runs(home: Home) -> tuple[ListedRun, ...]:
     """List every run, the oldest first. Logs are not verified here: that would read all of them."""
     return tuple(_listed(run) for run in home.all())
+
+
+def registry_warnings(home: Home) -> Iterator[str]:
+    """Say which runs were started here and are not there any more, and what is wrong with the registry."""
+    registry = read_registry(home.path)
+    yield from registry.problems
+    there = {run.id for run in home.all()}
+    missing = [name for name in dict.fromkeys(entry.run for entry in registry.entries) if name not in there]
+    if missing:
+        named = ", ".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
+        count = f"{len(missing)} run{'s' if len(missing) != 1 else ''}"
+        yield f"{count} of {len(registry.entries)} that were started here {_are(missing)} not there any more: {named}"
+
+
+def _are(things: list[str]) -> str:
+    return "is" if len(things) == 1 else "are"
 
 
 def read_run(run: RunDir) -> Reading:
@@ -181,7 +200,7 @@ def explain(run: RunDir, reference: str) -> Iterator[Line]:
         wanted = why.answer(completion, reference)
     except UsageError as err:
         wanted = _not_concluded(run, reference, err)
-    events = _Counted(read_log(run), wanted)
+    events = _Counted(_events(run), wanted)
     yield from wanted.lines
     yield from why.event_lines(events, wanted, realtime_offset_ns=_realtime_offset_ns(run))
     if not wanted.lines and not events.covered:
@@ -197,7 +216,7 @@ def _not_concluded(run: RunDir, reference: str, err: UsageError) -> why.Answer:
     """
     wanted = reference.removeprefix("./").encode(errors="surrogateescape")
     places = {wanted} if wanted.startswith(b"/") else {wanted, _workspace(run).rstrip(b"/") + b"/" + wanted}
-    numbers = frozenset(event.n for event in read_log(run) if _paths(event) & places)
+    numbers = frozenset(event.n for event in _events(run) if _paths(event) & places)
     if not numbers:
         raise err
     said = f"{safe(reference)}: nothing was concluded about it: it was not changed; events that name it:"
@@ -253,7 +272,7 @@ def event_lines(run: RunDir, *, kind: str | None = None) -> Iterator[bytes]:
         LogError: the log is damaged; every event before the damage was given.
     """
     _check_kind(kind)
-    kept = (event for event in read_log(run) if kind is None or event.kind == kind or event.kind.startswith(f"{kind}."))
+    kept = (event for event in _events(run) if kind is None or event.kind == kind or event.kind.startswith(f"{kind}."))
     chunk = bytearray()
     try:
         for printed in to_lines(kept, realtime_offset_ns=_realtime_offset_ns(run)):
@@ -285,12 +304,16 @@ def _kinds(top: type[Event]) -> Iterator[str]:
         yield from _kinds(kind) if kind.__subclasses__() else (str(kind.__struct_config__.tag),)
 
 
-def read_log(run: RunDir) -> Iterator[Event]:
-    """Read every event of a run.
+def events_of(run: RunDir) -> Iterator[Event]:
+    """Give every event of a run, as the log has it.
 
     Raises:
         LogError: the log is damaged; every event before the damage was given.
     """
+    return _events(run)
+
+
+def _events(run: RunDir) -> Iterator[Event]:
     return read_events(run.log, _decoder(_manifest(run)))
 
 
@@ -306,7 +329,7 @@ def _decoder(manifest: Mapping[str, Any]) -> Decode:
 def _realtime_offset_ns(run: RunDir) -> int | None:
     """Give what is to be added to CLOCK_BOOTTIME for the time of day: it stands near the beginning of every log."""
     try:
-        return next((event.realtime_offset_ns for event in read_log(run) if isinstance(event, TrialHeld)), None)
+        return next((event.realtime_offset_ns for event in _events(run) if isinstance(event, TrialHeld)), None)
     except LogError:
         return None  # whoever reads on meets the damage again, at its place
 

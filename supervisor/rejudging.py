@@ -20,7 +20,7 @@ from supervisor.evidence.collect import collect
 from supervisor.evidence.facts import Facts
 from supervisor.launch.state import RunDir
 from supervisor.manifest import Manifest, read_manifest
-from supervisor.reading import read_completion, read_log, verify_run
+from supervisor.reading import events_of, read_completion, verify_run
 from supervisor.recorded import NAME, Recorded
 from supervisor.verdict.argue import argue
 from supervisor.verdict.completion import Completion, to_json
@@ -57,7 +57,7 @@ class Kept:
             policy: that they are read with.
             grades: events of graders that take the place of the run's own.
         """
-        events: Iterable[Event] = read_log(self.run)
+        events: Iterable[Event] = events_of(self.run)
         if grades is not None:
             events = _with_grades(events, grades)
         return collect(
@@ -98,7 +98,7 @@ def open_kept(run: RunDir) -> Kept:
     """
     verify_run(run)
     document = run.read_manifest()
-    states = next((event for event in read_log(run) if isinstance(event, StatesRecorded)), None)
+    states = next((event for event in events_of(run) if isinstance(event, StatesRecorded)), None)
     if states is None:
         message = "expected the states that were found on disk, got a run that kept none"
         raise LogUnreadableError(message, place=run.id, hint="runs of older versions cannot be judged again")

@@ -11,6 +11,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     _policy_arguments(parser.add_argument_group("policy"))
     _claim_arguments(parser.add_argument_group("claim and stop rule"))
     _files_arguments(parser.add_argument_group("files and environment"))
+    _network_arguments(parser.add_argument_group("network"))
     _limits_arguments(parser.add_argument_group("limits"))
     _way_arguments(parser.add_argument_group("how it runs and what is told"))
     parser.add_argument("--version", action="store_true", help="print the version and exit")
@@ -91,6 +92,23 @@ def _files_arguments(group: argparse._ArgumentGroup) -> None:
         help="keep a name of the environment although it looks secret, or set it (repeatable)",
     )
     group.add_argument("--user", metavar="USER[:GROUP]", help="run as this user (default: the invoking one)")
+
+
+def _network_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--allow",
+        metavar="HOST[:PORT]",
+        action="append",
+        default=[],
+        help="let the trial reach a host: a name, *.example.com, an address, a network, @BUNDLE (repeatable; port 443)",
+    )
+    group.add_argument(
+        "--map",
+        metavar="HOST:PORT=ADDR:PORT",
+        action="append",
+        default=[],
+        help="where the gateway dials for an allowed host (repeatable)",
+    )
 
 
 def _limits_arguments(group: argparse._ArgumentGroup) -> None:

@@ -16,6 +16,7 @@ from supervisor.log.writer import LogWriter
 E = TypeVar("E", bound=Event)
 
 _KEPT_BYTES = 2 << 20
+_HEARD = 1024
 
 
 class Tape:
@@ -29,6 +30,7 @@ class Tape:
         self._log = log
         self._latest: deque[tuple[bytes, int]] = deque()
         self._size_bytes = 0
+        self._heard: deque[Event] = deque(maxlen=_HEARD)
 
     def take(self, slab: memoryview, count: int) -> None:
         """Append one slab."""
@@ -46,6 +48,11 @@ class Tape:
         """Decode the latest events."""
         for slab, first in self._latest:
             yield from decode_slab(slab, first, os.uname().machine)
+        yield from tuple(self._heard)
+
+    def hear(self, event: Event) -> None:
+        """Keep one of the latest events of the gateway."""
+        self._heard.append(event)
 
 
 def record(log: LogWriter, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - as `Trial.record`

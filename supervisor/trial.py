@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import importlib
 import os
+import select
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
+from probes.gateway.process import Gateway
+from probes.gateway.wire import Told
 from probes.kernel import early, pins
+from probes.kernel.abi import Network
 from probes.kernel.consumer import Consumer
 from probes.kernel.witness import KernelWitness
 from probes.shared import PlaceWatch
@@ -26,23 +30,28 @@ from supervisor import clock
 from supervisor.canary import judge_canary
 from supervisor.errors import LaunchError, SuperviseError
 from supervisor.events import (
+    Event,
+    GatewayDied,
     LimitReached,
     LogWaited,
     NoteReceived,
     Origin,
     ProcessKey,
+    ServiceAnswered,
     TrialHeld,
     TrialReleased,
     TrialTested,
 )
-from supervisor.launch.box import Box, hold
+from supervisor.launch.box import Box, Served, hold
 from supervisor.launch.brake import Brake
+from supervisor.launch.building import GATEWAY
 from supervisor.launch.cgroup import PARENT, Cgroup, find_root
 from supervisor.launch.durable import write_whole
 from supervisor.launch.guardian import Guardian
 from supervisor.launch.leftovers import clean_cgroup, clean_run, sweep
 from supervisor.launch.limits import LimitedCgroup, prefer_trial_as_victim
 from supervisor.launch.owner import Owner
+from supervisor.launch.registry import register
 from supervisor.launch.trial_notes import read_notes
 from supervisor.log.room import Room
 from supervisor.log.signer import Signer
@@ -51,6 +60,10 @@ from supervisor.log.writer import LogWriter
 from supervisor.preparing import Prepared
 from supervisor.request import Phase, Progress
 from supervisor.tape import E, Tape, record
+
+if TYPE_CHECKING:  # hardly any trial has services
+    from probes.services.answers import Answer
+    from supervisor.service_watch import ServiceWatch
 
 _EMPTY_S = 5.0
 _NOTES_AT_ONCE = 64
@@ -66,6 +79,7 @@ class Trial:
     box: Box
     brake: Brake
     witness: KernelWitness
+    gateway: Gateway
     consumer: Consumer
     log: LogWriter
     room: Room
@@ -74,9 +88,11 @@ class Trial:
     tape: Tape
     main: ProcessKey
     init: ProcessKey
+    services: ServiceWatch | None = None
     released_ns: int = 0
     released: bool = field(default=False)
     captured: dict[str, str] = field(default_factory=dict)
+    registered: str | None = None
     places: PlaceWatch | None = None
 
     def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind
@@ -116,6 +132,8 @@ class Trial:
         count = 0
         for note in read_notes(self.box.trial_notes, _NOTES_AT_ONCE):
             count += 1
+            if self.services is not None:
+                self.services.announce(note.text)
             self.record(
                 NoteReceived,
                 origin=Origin.TRIAL,
@@ -138,6 +156,7 @@ class Trial:
 
     def test(self, which: str, actor: ProcessKey) -> tuple[str, ...]:
         """Judge the ``opening`` or ``closing`` canary by what was witnessed; gives the findings."""
+        self.gateway.flush()
         self.consumer.flush()
         canary = self.prepared.canary
         tested = judge_canary(
@@ -151,14 +170,45 @@ class Trial:
 
         Raises:
             LaunchError: the box does not hold; nothing of CMD ran.
+            MachineError: the run cannot be registered.
         """
         findings = self.test("opening", self.main)
         if findings:
             raise LaunchError("; ".join(findings), step="test the box", hint="`supervise doctor` says what is missing")
+        self._ask_before_release()
+        registered = register(
+            self.prepared.home.path,
+            self.prepared.run.id,
+            at=clock.now_rfc3339(),
+            manifest=self.prepared.manifest_digest,
+        )
         self.released_ns = clock.boottime_ns()
-        self.record(TrialReleased, process=self.main)
+        self.registered = registered.digest
+        self.record(TrialReleased, process=self.main, registered=registered.digest)
         self.box.release()
         self.tell(Phase.RELEASED)
+
+    def _ask_before_release(self) -> None:
+        """Ask every service how it stands before the trial can have done anything."""
+        if self.services is not None:
+            self.services.ask("start")
+            select.select([self.services.answered], [], [], self.services.patience_s)
+
+    def tell_answer(
+        self, *, service: str, moment: str, answer: Answer, asked_ns: int, operations: tuple[str, ...]
+    ) -> None:
+        """Record what a service answered; from any thread."""
+        record(
+            self.log,
+            ServiceAnswered,
+            origin=Origin.SERVICE,
+            service=service,
+            moment=moment,
+            status=answer.status.value,
+            detail=answer.detail,
+            asked_ns=asked_ns,
+            operations=operations,
+        )
 
 
 @contextmanager
@@ -184,15 +234,17 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         early.wait_for_loading()
         guardian = Guardian.start(cgroup, prepared.run, on_death=lambda: _clear_after_us(root, run.id))
         stack.callback(guardian.release)
+        gateway = Gateway.start(prepared.request.policy.network)
+        stack.callback(gateway.close)
         limited = LimitedCgroup.create(cgroup, prepared.limits)
-        witness = KernelWitness.watch(root, cgroup.path)
+        witness = KernelWitness.watch(root, cgroup.path, network=Network.PASS)
         closing.callback(witness.close)
         brake = Brake(cgroup)
         room = Room(run.path, brake=brake, tell=prepared.request.on_notice, wait_s=prepared.room_wait_s)
         stack.callback(room.close)
         log = LogWriter.create(run.log, manifest_digest=prepared.manifest_digest, patience=room)
         stack.callback(log.close)
-        box = stack.enter_context(hold(prepared.spec, cgroup, joins=limited.joins, meanwhile=_import_later))
+        box = stack.enter_context(_hold_box(prepared, cgroup, limited, gateway))
         prefer_trial_as_victim(box.main_pid, box.helper_pids)
         _write_layers(prepared.run.outside, box)
         syncer = Syncer(log, on_error=room.fail)
@@ -209,6 +261,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
             box=box,
             brake=brake,
             witness=witness,
+            gateway=gateway,
             consumer=consumer,
             log=log,
             room=room,
@@ -226,12 +279,14 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
             cgroup=cgroup.id,
             realtime_offset_ns=clock.realtime_offset_ns(),
         )
+        gateway.follow(lambda told: _record_told(log, witness, tape, told), lambda problem: _record_death(log, problem))
         consumer.start()
         stack.callback(_stop_quietly, consumer)
         syncer.start()
         stack.callback(syncer.abandon)
         signer.start()
         stack.callback(signer.abandon)
+        _watch_services(trial, stack)
         trial.tell(Phase.HELD)
         yield trial
 
@@ -244,9 +299,54 @@ def _clear_after_us(root: Path, run_id: str) -> None:
     pins.collect_garbage(root)
 
 
+def _hold_box(prepared: Prepared, cgroup: Cgroup, limited: LimitedCgroup, gateway: Gateway) -> Box:
+    try:
+        return hold(
+            prepared.spec,
+            cgroup,
+            joins=limited.joins,
+            served=Served(namespace=gateway.namespace(), ready=gateway.ready),
+            meanwhile=_import_later,
+        )
+    except LaunchError as err:
+        raise (gateway.failure() if err.step == GATEWAY else err) from err
+
+
+def _watch_services(trial: Trial, stack: ExitStack) -> None:
+    """Begin to ask the services that the policy names, if there are any."""
+    policy = trial.prepared.request.policy
+    if not policy.services:
+        return
+    from supervisor.service_watch import watch_services  # noqa: PLC0415 - hardly any trial has one
+
+    environ = trial.prepared.request.environ
+    trial.services = watch_services(policy, run=trial.prepared.run.id, environ=environ, tell=trial.tell_answer)
+    if trial.services is not None:
+        stack.callback(trial.services.close)
+        trial.services.start()
+
+
 def _import_later() -> None:
     """Import what is needed after the trial while its box builds itself."""
     importlib.import_module("supervisor.concluding")
+
+
+def _record_told(log: LogWriter, witness: KernelWitness, tape: Tape, told: Told) -> None:
+    """Write what the gateway told, with the process that the kernel saw begin the flow."""
+    process = witness.owner(told.protocol, told.ip, told.port) if told.protocol else None
+    made: list[Event] = []
+
+    def make(n: int) -> Event:
+        made.append(structs.replace(told.event, n=n, process=process))
+        return made[-1]
+
+    log.record(make)
+    tape.hear(made[-1])
+
+
+def _record_death(log: LogWriter, problem: str) -> None:
+    with suppress(SuperviseError):  # a log that cannot be written is told elsewhere
+        record(log, GatewayDied, problem=problem)
 
 
 def _stop_quietly(consumer: Consumer) -> None:

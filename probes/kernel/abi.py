@@ -9,7 +9,7 @@ import ctypes
 import struct
 from enum import IntEnum, IntFlag
 
-ABI = 1
+ABI = 2
 PATH_MAX = 4096
 ARGV_MAX = 16384
 HOOKS = ("syscall", "fork", "exec", "exit", "signal", "cgroup", "socket", "unused")
@@ -24,6 +24,10 @@ WRITER_KEY = struct.Struct("<II")
 MEMBER = struct.Struct("<QQII")
 #: struct w_orders: epoch, network
 ORDERS = struct.Struct("<II")
+#: struct w_port: trial, ip, port, protocol, pad
+PORT = struct.Struct("<Q16sHHI")
+#: struct w_owner: start_ns, pid, pad
+OWNER = struct.Struct("<QII")
 #: struct w_looks: flags, pad, filter
 LOOKS = struct.Struct("<II16Q")
 #: struct w_watched: cgroup, id, sort, pad
@@ -126,4 +130,7 @@ class Trial(ctypes.Structure):
         ("unreadable", ctypes.c_uint64),
         ("last_error", ctypes.c_uint32),
         ("pad", ctypes.c_uint32),
+        ("gateway_starts", ctypes.c_uint64),
+        ("gateway_packets", ctypes.c_uint64),
+        ("gateway_bytes", ctypes.c_uint64),
     )

@@ -42,6 +42,7 @@ def _load() -> ctypes.CDLL:
         ("bpf_program__section_name", text, (pointer,)),
         ("bpf_program__attach", pointer, (pointer,)),
         ("bpf_program__attach_cgroup", pointer, (pointer, ctypes.c_int)),
+        ("bpf_program__attach_netns", pointer, (pointer, ctypes.c_int)),
         ("bpf_link__pin", ctypes.c_int, (pointer, text)),
         ("bpf_link__destroy", ctypes.c_int, (pointer,)),
         ("bpf_map__fd", ctypes.c_int, (pointer,)),
@@ -156,6 +157,18 @@ class BpfObject:
         if _lib().bpf_obj_pin(_lib().bpf_program__fd(handle), os.fsencode(program)):
             raise _failed("pinning a program", place=str(program))
 
+    def attach_to_namespace(self, handle: int, namespace: int) -> None:
+        """Attach one program to a network namespace, for as long as this process lives."""
+        if not _lib().bpf_program__attach_netns(handle, namespace):
+            raise _failed("attaching to a network namespace")
+
+    def map_fd(self, name: str) -> int:
+        """Give the descriptor of the map called ``name``; it closes with the object."""
+        found = _lib().bpf_object__find_map_by_name(self._handle, name.encode())
+        if not found:
+            raise _failed(f"finding map {name}")
+        return int(_lib().bpf_map__fd(found))
+
     def pin_map(self, name: str, path: Path) -> None:
         """Pin the map called ``name``."""
         found = _lib().bpf_object__find_map_by_name(self._handle, name.encode())
@@ -170,6 +183,13 @@ def open_pin(path: Path) -> int:
     if fd < 0:
         raise _failed("opening a pin", place=str(path))
     return fd
+
+
+def update_map(fd: int, key: bytes, value: bytes) -> None:
+    """Set one entry of a map by its descriptor; one of sockets takes their descriptors, as 8 bytes."""
+    ctypes.set_errno(0)
+    if _lib().bpf_map_update_elem(fd, key, value, 0):
+        raise _failed("updating a map")
 
 
 def create_ring(size_bytes: int) -> int:
@@ -197,8 +217,7 @@ class BpfMap:
 
     def update(self, key: bytes, value: bytes) -> None:
         """Set ``key`` to ``value``."""
-        if _lib().bpf_map_update_elem(self.fd, key, value, 0):
-            raise _failed("updating a map")
+        update_map(self.fd, key, value)
 
     def lookup(self, key: bytes) -> bytes | None:
         """Give the value of ``key``, or None."""

@@ -88,6 +88,21 @@ struct {
 	__type(value, struct w_writer);
 } writers SEC(".maps");
 
+/* Both are asked for within moments of being written; one that is evicted leaves a flow without its process. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1 << 14);
+	__type(key, __u64);
+	__type(value, struct w_dial);
+} dials SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1 << 14);
+	__type(key, struct w_port);
+	__type(value, struct w_owner);
+} ports SEC(".maps");
+
 struct scratch {
 	struct w_record record;
 	char text[TEXT_MAX];

@@ -22,7 +22,7 @@ from supervisor.errors import MachineError
 from supervisor.launch import libc
 
 OBJECT = Path(__file__).with_name("witness.bpf.o")
-MAPS = ("rings", "trials", "orders", "settings", "members", "writers", "looks", "watched")
+MAPS = ("rings", "trials", "orders", "settings", "members", "writers", "looks", "watched", "dials", "ports")
 SYSTEM_BPFFS = Path("/sys/fs/bpf")
 OWN_BPFFS = Path("/run/supervise/bpf")
 _DIGITS = 12

@@ -64,7 +64,11 @@
 #define AF_UNIX 1
 #define AF_INET 2
 #define AF_INET6 10
+#define SOCK_STREAM 1
 #define SOCK_DGRAM 2
+#define IPPROTO_TCP 6
+#define IPPROTO_UDP 17
+#define IPPROTO_MPTCP 262
 #define SOL_SOCKET 1
 #define SCM_RIGHTS 1
 
@@ -1054,129 +1058,4 @@ int BPF_PROG(on_cgroup_attach, struct cgroup *to, const char *path, struct task_
 	return 0;
 }
 
-/* -- addresses: the kernel's own copies -------------------------------------------------------------------------- */
-
-struct address_record {
-	struct w_record record;
-	__u8 ip[16];
-};
-
-static __always_inline bool is_loopback4(__u32 ip)
-{
-	return (ip & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000) || ip == 0;
-}
-
-static __always_inline bool is_loopback6(const __u32 *ip)
-{
-	if (ip[0] || ip[1])
-		return false;
-	if (!ip[2])
-		return ip[3] == bpf_htonl(1) || ip[3] == 0;
-	return ip[2] == bpf_htonl(0xffff) && is_loopback4(ip[3]);
-}
-
-static __always_inline int tell_address(struct bpf_sock_addr *ctx, const __u32 *ip, bool local, __u8 told, __u8 refused)
-{
-	__u64 trial = current_trial();
-	struct address_record a;
-	struct w_orders *order;
-	bool refuse;
-
-	order = bpf_map_lookup_elem(&orders, &trial);
-	if (!order)
-		return 1;
-	refuse = !local && refused && order->network == W_NET_REFUSE;
-	__builtin_memset(&a, 0, sizeof(a));
-	begin(&a.record, refuse ? refused : told);
-	__builtin_memcpy(a.ip, ip, sizeof(a.ip));
-	a.record.len[0] = sizeof(a.ip);
-	a.record.number[0] = (__u64)ctx->user_family << 32 | bpf_ntohs(ctx->user_port);
-	a.record.number[1] = (__u64)ctx->type << 32 | ctx->protocol;
-	put_bytes(trial, &a, sizeof(a), W_HOOK_SOCKET);
-	return !refuse;
-}
-
-static __always_inline int tell4(struct bpf_sock_addr *ctx, __u8 told, __u8 refused)
-{
-	__u32 ip[4] = { 0, 0, bpf_htonl(0xffff), ctx->user_ip4 };
-
-	return tell_address(ctx, ip, is_loopback4(ctx->user_ip4), told, refused);
-}
-
-static __always_inline int tell6(struct bpf_sock_addr *ctx, __u8 told, __u8 refused)
-{
-	__u32 ip[4] = { ctx->user_ip6[0], ctx->user_ip6[1], ctx->user_ip6[2], ctx->user_ip6[3] };
-
-	return tell_address(ctx, ip, is_loopback6(ip), told, refused);
-}
-
-SEC("cgroup/connect4")
-int on_connect4(struct bpf_sock_addr *ctx)
-{
-	return tell4(ctx, W_CONN_ATTEMPTED, W_CONN_BLOCKED);
-}
-
-SEC("cgroup/connect6")
-int on_connect6(struct bpf_sock_addr *ctx)
-{
-	return tell6(ctx, W_CONN_ATTEMPTED, W_CONN_BLOCKED);
-}
-
-SEC("cgroup/sendmsg4")
-int on_sendmsg4(struct bpf_sock_addr *ctx)
-{
-	if (is_loopback4(ctx->user_ip4))
-		return 1;
-	return tell4(ctx, W_CONN_ATTEMPTED, W_DGRAM_BLOCKED);
-}
-
-SEC("cgroup/sendmsg6")
-int on_sendmsg6(struct bpf_sock_addr *ctx)
-{
-	__u32 ip[4] = { ctx->user_ip6[0], ctx->user_ip6[1], ctx->user_ip6[2], ctx->user_ip6[3] };
-
-	if (is_loopback6(ip))
-		return 1;
-	return tell6(ctx, W_CONN_ATTEMPTED, W_DGRAM_BLOCKED);
-}
-
-SEC("cgroup/bind4")
-int on_bind4(struct bpf_sock_addr *ctx)
-{
-	return tell4(ctx, W_SOCK_BOUND, 0);
-}
-
-SEC("cgroup/bind6")
-int on_bind6(struct bpf_sock_addr *ctx)
-{
-	return tell6(ctx, W_SOCK_BOUND, 0);
-}
-
-/* An account of its own of what leaves: in a namespace that has only loopback it must stay at zero. */
-SEC("cgroup_skb/egress")
-int on_egress(struct __sk_buff *skb)
-{
-	__u64 cgroup;
-	struct w_settings *s;
-	struct w_trial *trial;
-	__u32 zero = 0;
-	__u32 ip[4] = {};
-
-	s = bpf_map_lookup_elem(&settings, &zero);
-	if (!s)
-		return 1;
-	cgroup = bpf_skb_ancestor_cgroup_id(skb, s->parent_level + 1);
-	trial = bpf_map_lookup_elem(&trials, &cgroup);
-	if (!trial)
-		return 1;
-	if (skb->protocol == bpf_htons(0x0800)) {
-		if (bpf_skb_load_bytes(skb, 16, &ip[3], 4) || is_loopback4(ip[3]))
-			return 1;
-	} else if (skb->protocol == bpf_htons(0x86dd)) {
-		if (bpf_skb_load_bytes(skb, 24, ip, 16) || is_loopback6(ip))
-			return 1;
-	}
-	__sync_fetch_and_add(&trial->egress_packets, 1);
-	__sync_fetch_and_add(&trial->egress_bytes, skb->len);
-	return 1;
-}
+#include "addresses.bpf.h"

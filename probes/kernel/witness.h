@@ -14,7 +14,7 @@
 #ifndef WITNESS_H
 #define WITNESS_H
 
-#define W_ABI 1
+#define W_ABI 2
 #define W_PATH_MAX 4096
 #define W_ARGV_MAX 16384
 
@@ -86,6 +86,9 @@ struct w_trial {
 	__u64 unreadable;	/* arguments that could not be read */
 	__u32 last_error;	/* errno of the last loss */
 	__u32 pad;
+	__u64 gateway_starts;	/* connections that were begun, to be accepted by whoever serves the namespace */
+	__u64 gateway_packets;	/* that went there */
+	__u64 gateway_bytes;	/* without the headers */
 };
 
 /* What the programs are told about a trial: apart from the counters, since writing those back would undo some. */
@@ -96,9 +99,13 @@ struct w_orders {
 
 enum w_network {
 	W_NET_REFUSE = 0,	/* connections to other than loopback are refused in the hook */
-	W_NET_PASS = 1,		/* they go on to whoever serves the namespace */
+	W_NET_PASS = 1,		/* TCP and questions to port 53 go on to whoever serves the namespace, nothing else */
 };
 
+/* The addresses of the box itself, on its loopback device (RFC 5737, RFC 3849): what is sent there stays inside. */
+#define W_OWN_IP4 0xc0000202	/* 192.0.2.2 */
+#define W_OWN_IP6_HEAD 0x20010db8
+#define W_OWN_IP6_TAIL 2	/* 2001:db8::2 */
 /* What else a trial is watched for: absent for one that is not. */
 struct w_looks {
 	__u32 flags;		/* enum w_look */
@@ -163,14 +170,40 @@ struct w_writer {
 	__u32 epoch;
 };
 
+/* Who last used a socket to reach an address outside, keyed by the socket's cookie. */
+struct w_dial {
+	__u64 trial;
+	__u64 start_ns;
+	__u32 pid;
+	__u32 told;		/* its first packet was counted, or its first refused datagram told */
+};
+
+/* Whose packets come from a local address and port of a trial, as whoever serves the namespace sees them. */
+struct w_port {
+	__u64 trial;
+	__u8 ip[16];
+	__u16 port;
+	__u16 protocol;
+	__u32 pad;
+};
+
+struct w_owner {
+	__u64 start_ns;
+	__u32 pid;
+	__u32 pad;
+};
+
 #define W_CHECK(type, size) _Static_assert(sizeof(type) == (size), #type)
 W_CHECK(struct w_record, 56);
-W_CHECK(struct w_trial, 120);
+W_CHECK(struct w_trial, 144);
 W_CHECK(struct w_orders, 8);
 W_CHECK(struct w_looks, 136);
 W_CHECK(struct w_watched, 24);
 W_CHECK(struct w_settings, 16);
 W_CHECK(struct w_member, 24);
 W_CHECK(struct w_writer, 72);
+W_CHECK(struct w_dial, 24);
+W_CHECK(struct w_port, 32);
+W_CHECK(struct w_owner, 16);
 
 #endif

@@ -40,6 +40,9 @@ class Counters:
     throttled_ns: int
     unreadable: int
     last_error: int
+    gateway_starts: int = 0
+    gateway_packets: int = 0
+    gateway_bytes: int = 0
 
     @property
     def lost(self) -> int:
@@ -61,6 +64,7 @@ class KernelWitness:
         self._orders = libbpf.BpfMap(libbpf.open_pin(directory / "orders"), abi.ORDERS.size)
         self._writers = libbpf.BpfMap(libbpf.open_pin(directory / "writers"), abi.WRITER.size)
         self._members = libbpf.BpfMap(libbpf.open_pin(directory / "members"), abi.MEMBER.size)
+        self._ports = libbpf.BpfMap(libbpf.open_pin(directory / "ports"), abi.OWNER.size)
         self._looks = libbpf.BpfMap(libbpf.open_pin(directory / "looks"), abi.LOOKS.size)
         self._watched = libbpf.BpfMap(libbpf.open_pin(directory / "watched"), 4)
         self._watching: list[bytes] = []
@@ -68,8 +72,21 @@ class KernelWitness:
         self._missed_before = self._misses()
 
     @classmethod
-    def watch(cls, cgroup_root: Path, cgroup: Path, *, ring_bytes: int = DEFAULT_RING_BYTES) -> KernelWitness:
+    def watch(
+        cls,
+        cgroup_root: Path,
+        cgroup: Path,
+        *,
+        ring_bytes: int = DEFAULT_RING_BYTES,
+        network: abi.Network = abi.Network.REFUSE,
+    ) -> KernelWitness:
         """Begin to watch ``cgroup``, a child of ``<cgroup_root>/supervise``.
+
+        Args:
+            cgroup_root: of the v2 tree.
+            cgroup: of the trial.
+            ring_bytes: size of its ring.
+            network: whether a gateway serves the trial's network namespace.
 
         Raises:
             MachineError: the programs cannot be loaded or attached here.
@@ -81,7 +98,7 @@ class KernelWitness:
             ring_fd = libbpf.create_ring(ring_bytes)
             for name, value in (
                 ("trials", bytes(abi.Trial())),
-                ("orders", abi.ORDERS.pack(0, abi.Network.REFUSE)),
+                ("orders", abi.ORDERS.pack(0, network)),
                 ("rings", ring_fd.to_bytes(4, "little")),
             ):
                 entries = libbpf.BpfMap(libbpf.open_pin(directory / name), len(value))
@@ -106,7 +123,9 @@ class KernelWitness:
             self._watched.delete(key)
         for fd in (self.ring_fd, *self._programs):
             os.close(fd)
-        for opened in (self._trials, self._orders, self._writers, self._members, self._looks, self._watched):
+        for opened in (
+            self._trials, self._orders, self._writers, self._members, self._looks, self._watched, self._ports,
+        ):  # fmt: skip
             opened.close()
         pins.collect_garbage(self._cgroup_root)
 
@@ -135,7 +154,24 @@ class KernelWitness:
             throttled_ns=trial.throttled_ns,
             unreadable=trial.unreadable,
             last_error=trial.last_error,
+            gateway_starts=trial.gateway_starts,
+            gateway_packets=trial.gateway_packets,
+            gateway_bytes=trial.gateway_bytes,
         )
+
+    def owner(self, protocol: int, ip: bytes, port: int) -> ProcessKey | None:
+        """Tell which process last began to send from an address and port; None when that is not known.
+
+        Args:
+            protocol: its number in IP headers: 6 is TCP, 17 is UDP.
+            ip: 16 bytes; an address of IPv4 in its mapped form.
+            port: of the trial's end.
+        """
+        value = self._ports.lookup(abi.PORT.pack(self._cgroup_id, ip, port, protocol, 0))
+        if value is None:
+            return None
+        start_ns, pid, _ = abi.OWNER.unpack(value)
+        return ProcessKey(pid, start_ns)
 
     def identify(self, pid: int) -> ProcessKey:
         """Name a member of the trial for ever; the start is 0 when it is not known (any more)."""

@@ -17,6 +17,15 @@ from supervisor.events.files import (
     FileWritten,
     Kind,
 )
+from supervisor.events.gateway import (
+    ConnectionAllowed,
+    ConnectionClosed,
+    ConnectionSinkholed,
+    GatewayDied,
+    GatewayStarted,
+    GatewayStopped,
+    NameAsked,
+)
 from supervisor.events.grades import GradeFinished, GradeStarted, OutcomeCaptured
 from supervisor.events.places import PlaceChanged, PlaceDeclared, PlaceUnwatched
 from supervisor.events.processes import (
@@ -29,6 +38,8 @@ from supervisor.events.processes import (
     SignalSent,
     SyscallRefused,
 )
+from supervisor.events.schedules import ScheduleFound
+from supervisor.events.services import ServiceAnswered
 from supervisor.events.sockets import (
     ConnectionAttempted,
     ConnectionBlocked,
@@ -63,8 +74,11 @@ from supervisor.events.witness import EventsLost, LogWaited, UnknownRecorded
 __all__ = [
     "CheckpointMissed",
     "CheckpointSigned",
+    "ConnectionAllowed",
     "ConnectionAttempted",
     "ConnectionBlocked",
+    "ConnectionClosed",
+    "ConnectionSinkholed",
     "DatagramBlocked",
     "DescriptorPassed",
     "Event",
@@ -82,12 +96,16 @@ __all__ = [
     "FileRenamed",
     "FileTruncated",
     "FileWritten",
+    "GatewayDied",
+    "GatewayStarted",
+    "GatewayStopped",
     "GradeFinished",
     "GradeStarted",
     "Kind",
     "LimitReached",
     "LogWaited",
     "MembershipLeft",
+    "NameAsked",
     "NoteReceived",
     "Origin",
     "OutcomeCaptured",
@@ -100,6 +118,8 @@ __all__ = [
     "ProcessKey",
     "ProcessReached",
     "ProcessStarted",
+    "ScheduleFound",
+    "ServiceAnswered",
     "SignalSent",
     "SocketBound",
     "SocketCreated",

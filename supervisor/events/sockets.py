@@ -25,7 +25,7 @@ class SocketBound(Event, frozen=True, kw_only=True):
 
 
 class ConnectionAttempted(Event, frozen=True, kw_only=True):
-    """A connection to loopback, or to a unix socket.
+    """A connection to loopback, to a unix socket, or to an address outside that the gateway then decides about.
 
     ``outside``: the peer is no process of this trial: a route to a service that this box does not hold.
     """
@@ -39,11 +39,29 @@ class ConnectionAttempted(Event, frozen=True, kw_only=True):
 
 
 class ConnectionBlocked(Event, frozen=True, kw_only=True):
-    """A connection to an address outside was refused at the call, before anything was sent."""
+    """A connection to an address outside was refused.
+
+    By the kernel at the call, before anything was sent, or by the gateway (``origin``), which then says why.
+
+    Attributes:
+        connection: its number at the gateway.
+        host: the name that it went by, or that was said on it.
+        rule, reason: what refused it.
+        would_allow: an option that would let it through.
+        kept_bytes: what the client had sent, which was passed on to nobody.
+        source: the trial's end, ``IP:PORT``.
+    """
 
     transport: str
     ip: str
     port: int
+    connection: int | None = None
+    host: str | None = None
+    rule: str | None = None
+    reason: str | None = None
+    would_allow: str | None = None
+    kept_bytes: int = 0
+    source: str | None = None
 
 
 class DatagramBlocked(Event, frozen=True, kw_only=True):

@@ -25,7 +25,12 @@ class TrialTested(Event, frozen=True, kw_only=True):
 
 
 class TrialReleased(Event, frozen=True, kw_only=True):
-    """CMD was let go: what ``process`` and its descendants do from here on is the trial's."""
+    """CMD was let go: what ``process`` and its descendants do from here on is the trial's.
+
+    ``registered`` is the digest of its line in the registry of all runs; logs from before there was one lack it.
+    """
+
+    registered: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class TrialEndpoint(Event, frozen=True, kw_only=True):
@@ -86,10 +91,17 @@ class TrialEmptied(Event, frozen=True, kw_only=True):
 
 
 class TrialCounted(Event, frozen=True, kw_only=True):
-    """What left for other than loopback addresses, by a counter beside the events: refused traffic never gets there."""
+    """What left for other than loopback addresses, by counters beside the events.
+
+    ``egress_*`` is what nobody serves, and must be zero: refused traffic never gets there. ``gateway_*`` is what went
+    to the gateway: connections begun, packets, and bytes without headers; its own account must fit in.
+    """
 
     egress_packets: int
     egress_bytes: int
+    gateway_starts: int = 0
+    gateway_packets: int = 0
+    gateway_bytes: int = 0
 
 
 class LimitReached(Event, frozen=True, kw_only=True):
@@ -136,6 +148,7 @@ class TrialSealed(Event, frozen=True, kw_only=True):
     ``evidence_frames`` and ``evidence_root`` are the log up to the evidence checkpoint; ``completion`` and ``stage``
     are the digests of what was concluded from it, ``attestation`` that of the signed statement about it; ``policy`` and
     ``claim`` are the digests of what was fixed before. Logs from before there were signatures lack these three.
+    ``index`` is that of what the run says to others, from which pairs of runs are judged.
     """
 
     evidence_frames: int
@@ -145,6 +158,7 @@ class TrialSealed(Event, frozen=True, kw_only=True):
     attestation: str | msgspec.UnsetType = msgspec.UNSET
     policy: str | msgspec.UnsetType = msgspec.UNSET
     claim: str | msgspec.UnsetType = msgspec.UNSET
+    index: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class NoteReceived(Event, frozen=True, kw_only=True):

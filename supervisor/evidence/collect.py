@@ -33,6 +33,7 @@ from supervisor.evidence.orders import OrderFold
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast, ProcessFold
 from supervisor.evidence.reached import Reached
+from supervisor.evidence.reads import ReadFold
 from supervisor.evidence.reconcile import (
     BATCH,
     Explained,
@@ -43,6 +44,8 @@ from supervisor.evidence.reconcile import (
     overflow_gap,
     without_symlinks,
 )
+from supervisor.evidence.schedules import ScheduleFold
+from supervisor.evidence.services import ServiceFold
 from supervisor.evidence.timeline import TimelineFold
 from supervisor.evidence.tree import Tree
 
@@ -101,6 +104,7 @@ def _collect(
     line = folds.timeline.finish(folds.processes.exited_ns(cast.main))
     seen = {key for key in folds.files.processes if key is not None}
     processes = folds.processes.finish(cast, line.endpoint_ns, seen, _listed(line))
+    flows = folds.flows.finish(cast, line.endpoint_ns)
     contacts, noted = folds.contacts.contacts(cast), folds.noted(cast)
     lives = _Lives(processes, line)
     met = folds.looks.finish(cast, links, lives.last_exit_ns)
@@ -122,9 +126,13 @@ def _collect(
         timeline=line,
         processes=processes,
         files=files,
-        flows=folds.flows.finish(cast),
+        flows=flows,
         contacts=contacts,
-        coverage=cover((*gaps, *file_gaps, *met.gaps, *foreign_gaps(met, places)), line),
+        coverage=cover(
+            (*gaps, *file_gaps, *met.gaps, *foreign_gaps(met, places)),
+            line,
+            served=noted.gateway.started is not None,
+        ),
         events=count,
         lost=sum(loss.count for loss in losses),
         losses=losses,
@@ -138,6 +146,9 @@ def _collect(
         settled_digest=folds.grades.settled_digest(),
         orders=folds.orders.orders(cast),
         decider=folds.orders.decider(cast),
+        schedules=folds.schedules.finish(files),
+        services=folds.services.finish(),
+        reads=folds.reads.finish(cast),
         touches=met.touches,
         denied=met.denied,
         foreign=met.foreign,
@@ -159,6 +170,16 @@ def _look_at_outcome(places: Places, policy: Policy, observe: Observe) -> Outcom
     return Outcome(path=place.shown, observed=observed)
 
 
+def _both(first: Callable[[Event], object], second: Callable[[Event], object]) -> Callable[[Event], object]:
+    """Give an event to two folds."""
+
+    def give(event: Event) -> None:
+        first(event)
+        second(event)
+
+    return give
+
+
 class _Folds:
     """All folds, fed from one loop."""
 
@@ -167,7 +188,8 @@ class _Folds:
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
         self.grades, self.references = GradeFold(), ReferenceFold(policy, workspace)
         self.orders = OrderFold(policy, workspace)
-        self.flows, self.contacts, self.limits = FlowFold(), ContactFold(), LimitFold()
+        self.flows, self.contacts, self.limits, self.reads = FlowFold(), ContactFold(), LimitFold(), ReadFold()
+        self.schedules, self.services = ScheduleFold(), ServiceFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
         self._reached: list[Event] = []
@@ -181,19 +203,8 @@ class _Folds:
             ProcessReached: self._reached.append,
             TrialCounted: self._counted.append,
         }
-        all_folds = (
-            self.timeline,
-            self.processes,
-            self.files,
-            self.flows,
-            self.contacts,
-            self.limits,
-            self.looks,
-            self.grades,
-            self.references,
-            self.orders,
-        )
-        for fold in all_folds:
+        more = (self.looks, self.reads, self.schedules, self.services, self.grades, self.references, self.orders)
+        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *more):
             for kind, handle in fold.handlers().items():
                 handlers[kind] = _both(handlers[kind], handle) if kind in handlers else handle
         count = 0
@@ -224,18 +235,9 @@ class _Folds:
             departures=tuple(sorted(left, key=lambda event: event.n)),
             counted=next((e for e in self._counted if isinstance(e, TrialCounted)), None),
             cut=self.files.cut_events(cast),
+            gateway=self.flows.account(),
             datagram_sockets=self.contacts.datagram_sockets(cast),
         )
-
-
-def _both(first: Callable[[Event], object], second: Callable[[Event], object]) -> Callable[[Event], object]:
-    """Call two for one class of event."""
-
-    def call(event: Event) -> None:
-        first(event)
-        second(event)
-
-    return call
 
 
 def _collect_files(

@@ -27,7 +27,7 @@ _UNIX_DATAGRAM = (1, 2)
 _NAMED = 1000
 """How many are kept: the box itself makes none, so that one of the trial's is among them."""
 
-_ContactKey = tuple[ProcessKey | None, str, bool, int | None]
+_ContactKey = tuple[ProcessKey | None, str, bool, int | None, bytes | None]
 _UNDER_WAY = frozenset({errno.EINPROGRESS, errno.EALREADY, errno.EINTR, errno.EISCONN})
 """Errors of a connect that do not say that nobody was reached."""
 
@@ -56,12 +56,12 @@ class ContactFold:
         if isinstance(event, ConnectionAttempted) and event.outside:
             what = f"{event.transport} socket {_where(event.path, event.ip, event.port)}"
             error = None if event.error in _UNDER_WAY else event.error
-            self._add((event.process, what, False, error), event)
+            self._add((event.process, what, False, error, event.path), event)
 
     def _descriptor(self, event: Event) -> None:
         if isinstance(event, DescriptorPassed) and event.outside:
             word = "received from" if event.received else "sent to"
-            self._add((event.process, f"descriptor {word} {_where(event.path)}", True, None), event)
+            self._add((event.process, f"descriptor {word} {_where(event.path)}", True, None, event.path), event)
 
     def _add(self, key: _ContactKey, event: Event) -> None:
         self._contacts.setdefault(key, []).append((event.time_ns, event.n))
@@ -82,7 +82,7 @@ class ContactFold:
     def contacts(self, cast: Cast) -> tuple[OutsideContact, ...]:
         """Build the trial's contacts, first one first."""
         found = []
-        for (process, what, descriptor, error), entries in self._contacts.items():
+        for (process, what, descriptor, error, path), entries in self._contacts.items():
             kept = sorted(entry for entry in entries if not cast.ignores(process, entry[0]))
             if kept:
                 found.append(
@@ -93,6 +93,8 @@ class ContactFold:
                         descriptor=descriptor,
                         first_ns=kept[0][0],
                         error=error,
+                        path=path,
+                        last_ns=kept[-1][0],
                     )
                 )
         return tuple(sorted(found, key=lambda contact: contact.events))

@@ -10,11 +10,12 @@ The laws:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from policies.types import FilesMode, Policy
 from supervisor.events import MembershipLeft, TrialCounted
 from supervisor.evidence.facts import Coverage, Gap, Loss, OutsideContact, Process, Route, Timeline
+from supervisor.evidence.flows import GatewayAccount
 from supervisor.evidence.naming import Names
 from supervisor.evidence.processes import NOBODY, Cast
 
@@ -29,10 +30,14 @@ _WITNESSED = (
     (Route.NETWORK, "kernel", None),
     (Route.SERVICE, "kernel", None),
     (Route.IPC, "kernel", None),
+    (
+        Route.SCHEDULE,
+        "kernel",
+        "no scheduler of the host is reachable from the box; its files are seen as files",
+    ),
 )
 _UNWITNESSED = (
     (Route.CREDENTIAL, "secret paths and names are kept out of the box; the use of a credential is not witnessed"),
-    (Route.SCHEDULE, "no scheduler of the host is reachable from the box; its files are seen as files"),
     (Route.CONTAINER, "no container service of the host is reachable from the box"),
     ("gpu-memory", "what stays in the memory of a device is not witnessed; the box holds no such device"),
     ("provider", "what a model's provider keeps on its side is not witnessed"),
@@ -50,6 +55,7 @@ class Noted:
         departures: moves out of the trial.
         counted: the counters of the witness, None when nobody read them.
         cut: events of changes whose path was not whole.
+        gateway: what the gateway said of itself.
         datagram_sockets: events in which datagram sockets of the unix family were made.
     """
 
@@ -57,6 +63,7 @@ class Noted:
     counted: TrialCounted | None = None
     cut: tuple[int, ...] = ()
     datagram_sockets: tuple[int, ...] = ()
+    gateway: GatewayAccount = field(default_factory=GatewayAccount)
 
 
 def find_gaps(
@@ -79,6 +86,7 @@ def find_gaps(
         *_lineage(processes, line, cast, names),
         *_cut(noted.cut),
         *_counted(noted.counted, line),
+        *_gateway(noted.gateway, noted.counted),
         *_direct(policy, line),
         *_datagrams(policy, noted.datagram_sockets),
     )
@@ -113,6 +121,31 @@ def _counted(counted: TrialCounted | None, line: Timeline) -> Iterator[Gap]:
             " tells of them"
         )
         yield Gap(route=Route.NETWORK, rule="unexplained-egress", text=text, events=(counted.n,), costs=ALL)
+
+
+def _gateway(account: GatewayAccount, counted: TrialCounted | None) -> Iterator[Gap]:
+    """What the gateway says it took must be what the kernel saw go there, and it must have said so."""
+    if account.died is not None:
+        text = f"the gateway ended before the trial did ({account.died.problem}): then everything was refused unseen"
+        yield Gap(route=Route.NETWORK, rule="gateway-died", text=text, events=(account.died.n,), costs=ALL)
+        return
+    if account.started is None:
+        return
+    stopped = account.stopped
+    if stopped is None:
+        text = "the gateway never said what it had taken and passed on"
+        yield Gap(route=Route.NETWORK, rule="gateway-unaccounted", text=text, events=(account.started,), costs=ALL)
+        return
+    events = (stopped.n, *(() if counted is None else (counted.n,)))
+    if counted is not None and counted.gateway_starts != stopped.connections:
+        text = f"{counted.gateway_starts} connections were begun, and the gateway tells of {stopped.connections}"
+        yield Gap(route=Route.NETWORK, rule="unexplained-connections", text=text, events=events, costs=ALL)
+    if counted is not None and counted.gateway_bytes < stopped.received_bytes:
+        text = f"{counted.gateway_bytes} bytes went to the gateway, and it tells of {stopped.received_bytes}"
+        yield Gap(route=Route.NETWORK, rule="unexplained-bytes", text=text, events=events, costs=ALL)
+    if account.bytes_out > stopped.received_bytes:
+        text = f"the gateway passed on {account.bytes_out} bytes, and took {stopped.received_bytes}"
+        yield Gap(route=Route.NETWORK, rule="unexplained-bytes", text=text, events=events, costs=ALL)
 
 
 def _canary_gaps(line: Timeline) -> Iterator[Gap]:
@@ -191,13 +224,21 @@ def _events(line: Timeline, kind: str) -> tuple[int, ...]:
     return (line.events[kind],) if kind in line.events else ()
 
 
-def cover(gaps: Iterable[Gap], line: Timeline) -> tuple[Coverage, ...]:
-    """List every route with its witness and its gaps, then the ones that nobody witnessed."""
+def cover(gaps: Iterable[Gap], line: Timeline, *, served: bool = False) -> tuple[Coverage, ...]:
+    """List every route with its witness and its gaps, then the ones that nobody witnessed.
+
+    Args:
+        gaps: of all routes.
+        line: of the trial.
+        served: a gateway served the network, and is a witness beside the kernel.
+    """
     found = tuple(gaps)
     witnessed = []
     for route, name, note in _WITNESSED:
         own = tuple(gap for gap in found if gap.route == route)
-        witnesses = (name,) if line.released_ns is not None else ()
+        witnesses: tuple[str, ...] = (name,) if line.released_ns is not None else ()
+        if witnesses and served and route is Route.NETWORK:
+            witnesses = (name, "gateway")
         witnessed.append(
             Coverage(route=route.value, witnesses=witnesses, complete=bool(witnesses) and not own, gaps=own, note=note)
         )

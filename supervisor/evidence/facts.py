@@ -12,6 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from supervisor.events import Kind, ProcessKey
+from supervisor.evidence.said import EventMatch, GradeRun, OrderKept, ReferenceMet
 
 
 class Route(StrEnum):
@@ -162,7 +163,21 @@ class FileHistory(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
-    """Attempts of one process to reach one address: ``decision`` is ``blocked|sinkholed|allowed``."""
+    """What one process did to reach one host: ``decision`` is ``blocked|sinkholed|allowed``.
+
+    Attributes:
+        protocol: ``tcp``, ``udp`` or another transport; ``dns`` for a name that was asked for and not answered.
+        host: the name that it went by, None for a bare address.
+        bytes_out, bytes_in: that were passed on, to the other side and back.
+        connections: how many.
+        kept_bytes: what was sent and passed on to nobody.
+        rule, reason, would_allow: what decided, why, and the option that would let it through.
+        open_at_endpoint: how many of the connections were open when the trial ended.
+        unfinished: how many were never seen ending.
+        after_endpoint: something of it happened after the endpoint.
+        dialled: the servers that were really reached, ``ip:port``.
+        first_ns, last_ns: CLOCK_BOOTTIME.
+    """
 
     protocol: str
     host: str | None
@@ -173,6 +188,17 @@ class Flow:
     bytes_in: int
     process: ProcessKey | None
     events: tuple[int, ...]
+    connections: int = 0
+    kept_bytes: int = 0
+    rule: str | None = None
+    reason: str | None = None
+    would_allow: str | None = None
+    open_at_endpoint: int = 0
+    unfinished: int = 0
+    after_endpoint: bool = False
+    dialled: tuple[str, ...] = ()
+    first_ns: int = 0
+    last_ns: int = 0
 
 
 class Touch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -250,6 +276,7 @@ class OutsideContact:
         descriptor: a descriptor was passed: somebody who is not witnessed may hold what it names.
         first_ns: when it first happened.
         error: errno when no attempt succeeded, else None.
+        path: of the socket, as the trial names it; None for one without a name.
     """
 
     what: str
@@ -258,6 +285,8 @@ class OutsideContact:
     descriptor: bool = False
     first_ns: int = 0
     error: int | None = None
+    path: bytes | None = None
+    last_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,61 +449,44 @@ class LimitMet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GradeRun:
-    """One run of a grader, as it went.
+class Schedule:
+    """A trigger that was left: a file that makes something run later.
 
     Attributes:
-        state: ``endpoint``, ``within`` or ``settled``; ``selftest:N``, ``bound:N`` or ``script:N``.
-        digest: of the state that it saw, None for an example.
-        applied: for ``bound:N``, which of the declared states were applied.
-        problem: why it can give no label, None when it ran as it must.
-        passed, undecided, reason, said: what it said in JSON: ``undecided`` is a ``passed`` that is neither true nor
-            false.
-        executed: files of the workspace that it ran.
+        path: as in its `FileHistory`.
+        autonomous: a clock or a daemon starts it; else somebody who does something must.
+        route: ``schedule`` or ``container``.
+        kept: it lies where writes are kept, unless they stay staged.
+        next_ns: when it runs next, CLOCK_REALTIME; None when that is not known.
     """
 
-    number: int
-    state: str
-    events: tuple[int, ...]
-    digest: str | None = None
-    turn: int = 0
-    applied: tuple[int, ...] = ()
-    exit_code: int | None = None
-    signal: int | None = None
-    problem: str | None = None
-    passed: bool | None = None
-    undecided: bool = False
-    reason: str | None = None
-    said: str | None = None
-    executed: tuple[bytes, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReferenceMet:
-    """The trial opened, ran, linked or moved a file of its grader's reference material."""
-
     path: bytes
-    process: ProcessKey | None
+    what: str
+    autonomous: bool
+    route: str
+    kept: bool
+    next_ns: int | None
     events: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EventMatch:
-    """One event that a pattern of the policy means."""
+class ServiceAnswer:
+    """What a service said: asked at ``asked_ns``, answered at ``at_ns``, CLOCK_BOOTTIME; see `ServiceAnswered`."""
 
+    moment: str
+    status: str
+    detail: str
+    asked_ns: int
     at_ns: int
     event: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OrderKept:
-    """What became of one rule of order: ``early`` are the events like ``then`` that came before any like ``first``."""
+class ServiceSeen:
+    """A service, and its answers in order of time."""
 
-    first: str
-    then: str
-    first_event: int | None
-    early: tuple[EventMatch, ...]
-    then_events: tuple[int, ...]
+    name: str
+    answers: tuple[ServiceAnswer, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -485,6 +497,8 @@ class Facts:
         main: CMD's process, ``0@0`` when none was ever held.
         lost: how many events were lost.
         outcome: the path that the claim names, None when it names none.
+        touches: contacts with places where every contact is told.
+        reads: what was read elsewhere, told once a file.
         executed: whether CMD's process ever became CMD; None when that event may be among those lost.
         exec_error: errno of why it did not.
         grades: every run of a grader.
@@ -510,6 +524,7 @@ class Facts:
     exec_error: int | None = None
     limits: tuple[LimitMet, ...] = ()
     touches: tuple[Touch, ...] = ()
+    reads: tuple[Touch, ...] = ()
     denied: tuple[DeniedLook, ...] = ()
     foreign: tuple[ForeignChange, ...] = ()
     credentials: tuple[CredentialUse, ...] = ()
@@ -518,6 +533,8 @@ class Facts:
     settled_digest: str | None = None
     orders: tuple[OrderKept, ...] = ()
     decider: tuple[EventMatch, ...] = ()
+    schedules: tuple[Schedule, ...] = ()
+    services: tuple[ServiceSeen, ...] = ()
 
     @property
     def gaps(self) -> tuple[Gap, ...]:

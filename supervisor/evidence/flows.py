@@ -1,57 +1,236 @@
-"""Attempts to reach addresses. In: refused connections and datagrams; out: one `Flow` a process, protocol and address.
+"""Who reached whom. In: what the kernel refused and the gateway told; out: flows, and the gateway's own account.
 
-Loopback inside the trial is no flow: it leaves nothing and reaches nobody.
+There is one `Flow` for each process, host, address and decision. Loopback inside the trial is none: it leaves nothing
+and reaches nobody. A name that was answered is none either: what came of it is. One that was refused is one, since a
+look-up alone can carry what must not leave.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from supervisor.events import ConnectionBlocked, DatagramBlocked, Event, ProcessKey
+from supervisor.events import (
+    ConnectionAllowed,
+    ConnectionBlocked,
+    ConnectionClosed,
+    ConnectionSinkholed,
+    DatagramBlocked,
+    Event,
+    GatewayDied,
+    GatewayStarted,
+    GatewayStopped,
+    NameAsked,
+    ProcessKey,
+)
 from supervisor.evidence.bounded import Numbers
 from supervisor.evidence.facts import Flow
 from supervisor.evidence.processes import Cast
 
-_Key = tuple[ProcessKey | None, str, str, int]
+DNS = "dns"
+_DNS_PORT = 53
+_CANARY = "canary"
+_REFUSED_NAMES = {"refused": "blocked", "malformed": "blocked", "sinkholed": "sinkholed"}
+_SPANS = 1000
+_FOR_EVER = 1 << 62
+
+_Key = tuple[ProcessKey | None, str, str | None, str | None, int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayAccount:
+    """What the gateway said of itself; ``stopped`` and ``died`` are None when it did not say so."""
+
+    started: int | None = None
+    stopped: GatewayStopped | None = None
+    died: GatewayDied | None = None
+    bytes_out: int = 0
+
+
+class _Draft:
+    """What is known of one flow so far."""
+
+    __slots__ = (
+        "bytes_in", "bytes_out", "count", "dialled", "first_ns", "kept_bytes", "last_ns", "numbers", "spans", "why",
+        "why_n",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.numbers = Numbers()
+        self.last_ns = self.bytes_out = self.bytes_in = self.kept_bytes = self.count = 0
+        self.first_ns = _FOR_EVER
+        self.dialled: set[str] = set()
+        self.why: tuple[str | None, str | None, str | None] = (None, None, None)
+        self.why_n = _FOR_EVER
+        self.spans: list[tuple[int, int]] = []  # of connections: (ended, begun)
+
+    def act(self, event: Event) -> None:
+        self.first_ns, self.last_ns = min(self.first_ns, event.time_ns), max(self.last_ns, event.time_ns)
+        self.numbers.add(event.n, event.time_ns)
+
+    def explain(self, n: int, rule: str | None, reason: str | None, would_allow: str | None) -> None:
+        """Keep what the first event said of why."""
+        if n < self.why_n and (rule or reason):
+            self.why_n, self.why = n, (rule, reason, would_allow)
+
+    def span(self, begun_ns: int, ended_ns: int) -> None:
+        self.spans.append((ended_ns, begun_ns))
+        if len(self.spans) > 2 * _SPANS:
+            self.spans = sorted(self.spans)[-_SPANS:]
 
 
 class FlowFold:
-    """Merges attempts; only the time of the first and the numbers are kept of each."""
+    """Merges attempts and connections."""
 
     def __init__(self) -> None:
         """Begin with no flow."""
-        self._flows: dict[_Key, tuple[list[int], Numbers]] = {}
+        self._flows: dict[_Key, _Draft] = {}
+        self._opened: dict[int, ConnectionAllowed | ConnectionSinkholed] = {}
+        self._closed: dict[int, ConnectionClosed] = {}
+        self._started: int | None = None
+        self._stopped: GatewayStopped | None = None
+        self._died: GatewayDied | None = None
+        self._bytes_out = 0
 
     def handlers(self) -> dict[type[Event], Callable[[Event], object]]:
         """Give what to call for each class of event."""
-        return {ConnectionBlocked: self._blocked, DatagramBlocked: self._blocked}
+        return {
+            ConnectionBlocked: self._blocked,
+            DatagramBlocked: self._blocked,
+            ConnectionAllowed: self._open,
+            ConnectionSinkholed: self._open,
+            ConnectionClosed: self._close,
+            NameAsked: self._asked,
+            GatewayStarted: self._gateway,
+            GatewayStopped: self._gateway,
+            GatewayDied: self._gateway,
+        }
+
+    def _draft(self, key: _Key) -> _Draft:
+        draft = self._flows.get(key)
+        if draft is None:
+            draft = self._flows[key] = _Draft()
+        return draft
 
     def _blocked(self, event: Event) -> None:
-        if not isinstance(event, ConnectionBlocked | DatagramBlocked):
-            return
-        key = (event.process, event.transport, event.ip, event.port)
-        last_ns, numbers = self._flows.setdefault(key, ([0], Numbers()))
-        # CMD's process acts for the box until its release, so an entry counts by its last attempt.
-        last_ns[0] = max(last_ns[0], event.time_ns)
-        numbers.add(event.n, event.time_ns)
+        if isinstance(event, DatagramBlocked):
+            self._draft((event.process, event.transport, None, event.ip, event.port, "blocked")).act(event)
+        elif isinstance(event, ConnectionBlocked) and not (event.process is None and event.rule == _CANARY):
+            draft = self._draft((event.process, event.transport, event.host, event.ip, event.port, "blocked"))
+            draft.act(event)
+            draft.count += 1
+            draft.kept_bytes += event.kept_bytes
+            draft.explain(event.n, event.rule, event.reason, event.would_allow)
 
-    def finish(self, cast: Cast) -> tuple[Flow, ...]:
-        """Build the flows of the trial, first attempt first."""
-        flows = [
-            Flow(
-                protocol=protocol,
-                host=None,
-                ip=ip,
-                port=port,
-                decision="blocked",
-                bytes_out=0,
-                bytes_in=0,
-                process=process,
-                events=kept.values(),
+    def _asked(self, event: Event) -> None:
+        if isinstance(event, NameAsked) and event.decision in _REFUSED_NAMES:
+            decision = _REFUSED_NAMES[event.decision]
+            draft = self._draft((event.process, DNS, event.name, None, _DNS_PORT, decision))
+            draft.act(event)
+            draft.explain(event.n, event.rule, event.reason, event.would_allow)
+
+    def _open(self, event: Event) -> None:
+        if isinstance(event, ConnectionAllowed | ConnectionSinkholed):
+            closed = self._closed.pop(event.connection, None)
+            if closed is None:
+                self._opened[event.connection] = event
+            else:
+                self._join(event, closed)
+
+    def _close(self, event: Event) -> None:
+        if isinstance(event, ConnectionClosed):
+            opened = self._opened.pop(event.connection, None)
+            if opened is None:
+                self._closed[event.connection] = event
+            else:
+                self._join(opened, event)
+
+    def _join(self, opened: ConnectionAllowed | ConnectionSinkholed | None, closed: ConnectionClosed | None) -> None:
+        """Add one connection, as far as it was told, to its flow."""
+        first = opened or closed
+        if first is None:
+            return
+        decision = closed.decision if closed else "allowed" if isinstance(opened, ConnectionAllowed) else "sinkholed"
+        host = first.host if first.host is not None else closed.host if closed else None
+        process = first.process if first.process is not None else closed.process if closed else None
+        draft = self._draft((process, first.transport, host, first.ip, first.port, decision))
+        draft.count += 1
+        if opened is not None:
+            draft.act(opened)
+            if isinstance(opened, ConnectionAllowed) and opened.dialled is not None:
+                draft.dialled.add(opened.dialled)
+            sinkholed = opened if isinstance(opened, ConnectionSinkholed) else None
+            draft.explain(
+                opened.n,
+                opened.rule,
+                sinkholed.reason if sinkholed else None,
+                sinkholed.would_allow if sinkholed else None,
             )
-            for (process, protocol, ip, port), (last_ns, numbers) in self._flows.items()
-            if process is not None
-            and not cast.ignores(process, last_ns[0])
-            and (kept := numbers.since(cast.released_ns if process == cast.main else None)).values()
-        ]
-        return tuple(sorted(flows, key=lambda flow: flow.events))
+        if closed is not None:
+            draft.act(closed)
+            draft.bytes_out += closed.bytes_out
+            draft.bytes_in += closed.bytes_in
+            draft.kept_bytes += closed.kept_bytes
+            self._bytes_out += closed.bytes_out
+        begun_ns = closed.opened_ns if closed else first.time_ns
+        draft.span(begun_ns, closed.time_ns if closed else _FOR_EVER)
+
+    def _gateway(self, event: Event) -> None:
+        if isinstance(event, GatewayStarted):
+            self._started = event.n
+        elif isinstance(event, GatewayStopped):
+            self._stopped = event
+        elif isinstance(event, GatewayDied):
+            self._died = event
+
+    def account(self) -> GatewayAccount:
+        """Give what the gateway said of itself. Call it after `finish`."""
+        return GatewayAccount(started=self._started, stopped=self._stopped, died=self._died, bytes_out=self._bytes_out)
+
+    def finish(self, cast: Cast, endpoint_ns: int | None = None) -> tuple[Flow, ...]:
+        """Build the flows of the trial, first attempt first.
+
+        Args:
+            cast: who is who.
+            endpoint_ns: of the trial, None when there was none.
+        """
+        for opened in self._opened.values():
+            self._join(opened, None)
+        for closed in self._closed.values():
+            self._join(None, closed)
+        self._opened, self._closed = {}, {}
+        flows = (self._flow(key, draft, cast, endpoint_ns) for key, draft in self._flows.items())
+        return tuple(sorted((flow for flow in flows if flow is not None), key=lambda flow: flow.events))
+
+    def _flow(self, key: _Key, draft: _Draft, cast: Cast, endpoint_ns: int | None) -> Flow | None:
+        process, protocol, host, ip, port, decision = key
+        # CMD's process acts for the box until its release, so an entry counts by its last attempt.
+        if process is not None and cast.ignores(process, draft.last_ns):
+            return None
+        kept = draft.numbers.since(cast.released_ns if process == cast.main else None).values()
+        if not kept:
+            return None
+        rule, reason, would_allow = draft.why
+        ended_ns = _FOR_EVER if endpoint_ns is None else endpoint_ns
+        return Flow(
+            protocol=protocol,
+            host=host,
+            ip=ip,
+            port=port,
+            decision=decision,
+            bytes_out=draft.bytes_out,
+            bytes_in=draft.bytes_in,
+            process=process,
+            events=kept,
+            connections=draft.count,
+            kept_bytes=draft.kept_bytes,
+            rule=rule,
+            reason=reason,
+            would_allow=would_allow,
+            open_at_endpoint=sum(begun <= ended_ns < ended for ended, begun in draft.spans),
+            unfinished=sum(ended == _FOR_EVER for ended, _ in draft.spans),
+            after_endpoint=draft.last_ns > ended_ns,
+            dialled=tuple(sorted(draft.dialled)),
+            first_ns=draft.first_ns,
+            last_ns=draft.last_ns,
+        )

@@ -27,10 +27,10 @@ from supervisor.events import (
     ProcessExecuted,
     ProcessKey,
 )
-from supervisor.evidence.facts import GradeRun, ReferenceMet
 from supervisor.evidence.grader import EVERYTHING
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast
+from supervisor.evidence.said import GradeRun, ReferenceMet
 
 
 class GradeFold:

@@ -22,9 +22,9 @@ from policies.globs import Globs, compile_globs
 from policies.types import Policy
 from supervisor.events import Event, Origin, ProcessKey
 from supervisor.events.kinds import kinds
-from supervisor.evidence.facts import EventMatch, OrderKept
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast
+from supervisor.evidence.said import EventMatch, OrderKept
 
 _Match = tuple[int, int, ProcessKey | None, Origin]
 

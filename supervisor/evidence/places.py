@@ -87,7 +87,11 @@ class Places:
 
     def outcome(self, claim: Claim) -> bytes | None:
         """Give the absolute path of the outcome that a claim names; None when it names none, or tells it in words."""
-        if claim.outcome is None or any(char.isspace() or char in "*?" for char in claim.outcome):
+        if (
+            claim.outcome is None
+            or claim.service is not None
+            or any(char.isspace() or char in "*?" for char in claim.outcome)
+        ):
             return None
         named = claim.outcome.encode(errors="surrogateescape")
         return posixpath.normpath(posixpath.join(self._workspace or b"/", named))

@@ -26,13 +26,13 @@ from supervisor.errors import LaunchError, SuperviseError
 from supervisor.launch.awaiting import Awaiting
 from supervisor.launch.boxspec import BoxSpec
 from supervisor.launch.bubblewrap import find_bubblewrap
-from supervisor.launch.building import Parts, fork_builder
+from supervisor.launch.building import Parts, Served, fork_builder
 from supervisor.launch.seccomp import load_filter
 from supervisor.launch.streams import Streams
 from supervisor.launch.trial_notes import open_notes
 from supervisor.launch.view import View, plan_view
 
-__all__ = ["Box", "BoxSpec", "StopNotice", "TrialCgroup", "hold"]
+__all__ = ["Box", "BoxSpec", "Served", "StopNotice", "TrialCgroup", "hold"]
 
 BOXINIT = Path(__file__).with_name("boxinit")
 _MESSAGE_BYTES = 256
@@ -245,6 +245,7 @@ def hold(
     cgroup: TrialCgroup,
     *,
     joins: Iterable[Path] = (),
+    served: Served | None = None,
     meanwhile: Callable[[], object] | None = None,
     view: View | None = None,
 ) -> Box:
@@ -256,6 +257,7 @@ def hold(
         spec: what is wanted.
         cgroup: of the trial.
         joins: files of further cgroups, which the child writes ``0`` into to join them.
+        served: a network namespace that is served, or None for one of the box's own with nothing in it.
         meanwhile: called once the child is forked: the box builds itself on another processor.
         view: what is seen of the files, when it is no trial's; else it is planned as ``spec.view`` asks.
 
@@ -278,6 +280,7 @@ def hold(
             cgroup=cgroup.path, bubblewrap=bubblewrap, boxinit=BOXINIT, program=program,
             init_socket=init_side.fileno(), main_socket=main_side.fileno(),
             report=report_side.fileno(), errors=errors_side.fileno(), joins=tuple(joins),
+            served=served,
         )  # fmt: skip
         streams = Streams.take(spec.stdio, spec.ttys)
         on_failure.callback(streams.close)

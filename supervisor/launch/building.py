@@ -30,6 +30,22 @@ _FIRST = 10  # boxinit takes descriptors below 100
 _ABOVE = 200
 _FAILED = 125
 
+GATEWAY = "start the gateway"
+"""The step that fails when nobody serves the network."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A network namespace that somebody serves.
+
+    Attributes:
+        namespace: descriptor of it.
+        ready: descriptor that gives one byte once it is served, and ends without one when it never will be.
+    """
+
+    namespace: int
+    ready: int
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
@@ -38,6 +54,7 @@ class Parts:
     Attributes:
         cgroup: directory of the trial's cgroup.
         joins: files of further cgroups, which a member writes ``0`` into to join them.
+        served: the network of the box when somebody serves it, else it gets one with nothing but ``lo``.
         bubblewrap, boxinit: the two programs.
         program: the compiled system call filter.
         init_socket, main_socket: the box's ends.
@@ -54,6 +71,7 @@ class Parts:
     report: int
     errors: int
     joins: tuple[Path, ...] = ()
+    served: Served | None = None
 
 
 def fork_builder(spec: BoxSpec, view: View, parts: Parts) -> int:
@@ -97,11 +115,16 @@ def _become_bubblewrap(spec: BoxSpec, view: View, parts: Parts, report: int) -> 
     signal.set_wakeup_fd(-1)
     with _step("leave the terminal"):
         os.setsid()
-    with _step("make a network namespace"):
-        namespaces.enter_network()
+    with _step("enter the network namespace"):
+        if parts.served is None:
+            namespaces.enter_network()
+        else:
+            namespaces.join_network(parts.served.namespace)
     with _step("make a mount namespace"):
         namespaces.enter_mounts()
     view.execute(lambda note: _report(report, note=note))
+    if parts.served is not None and not os.read(parts.served.ready, 1):
+        raise LaunchError("the gateway did not get the network ready", step=GATEWAY)
     with _step("pass descriptors"):
         command = _arrange_descriptors(spec, view, parts)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

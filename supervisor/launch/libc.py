@@ -54,6 +54,7 @@ _SYS_OPEN_TREE = 428  # the same on every architecture, as all from 424 on
 _SYS_MOUNT_SETATTR = 442
 _OPEN_TREE_CLONE = 1
 _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV = 1, 2, 4
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _SYS_CLONE3 = 435  # the same on every architecture
 _CLONE_INTO_CGROUP = 0x200000000
 _CLONE_ARGS = struct.Struct("11Q")  # flags, pidfd, child_tid, parent_tid, exit_signal, …, cgroup is the last
@@ -119,6 +120,17 @@ def unshare(flags: int) -> None:
 def setns(fd: int, flags: int = 0) -> None:
     """Move the calling thread into the namespace of a descriptor."""
     _check(_libc.setns(fd, int(flags)))
+
+
+def forgo_privileges() -> None:
+    """Never gain privileges by exec, and let nobody of the same user look in (prctl(2))."""
+    for option, value in ((_PR_SET_NO_NEW_PRIVS, 1), (_PR_SET_DUMPABLE, 0)):
+        _check(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0))
+
+
+def die_with_parent() -> None:
+    """Be killed when the thread that forked us ends; look afterwards whether it has already (prctl(2))."""
+    _check(_libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0))
 
 
 def syncfs(fd: int) -> None:

@@ -24,6 +24,11 @@ def enter_network() -> None:
     bring_up(b"lo")
 
 
+def join_network(namespace: int) -> None:
+    """Move the calling process into the network namespace of a descriptor."""
+    libc.setns(namespace, libc.CloneFlag.NEWNET)
+
+
 def bring_up(interface: bytes) -> None:
     """Set IFF_UP on an interface of the current network namespace (netdevice(7))."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:

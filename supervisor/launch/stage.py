@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -158,6 +159,26 @@ class Stage:
             raise MachineError(message)
         with Merged.open(self.workspace, self.upper, self.work) as view:
             return capture(view, globs, Observer(), target or self.run.snapshot)
+
+    def read(self, path: bytes, at_most: int) -> bytes | None:
+        """Read a regular file as the trial left it; None when it is none, is longer, or cannot be read.
+
+        Args:
+            path: absolute, as events have it.
+            at_most: bytes.
+        """
+        place = self._placed(path)
+        try:
+            view = None if place is None else self._view(place[0])
+            if place is None or (view is None and place[0] != self.workspace):
+                return None
+            if view is None:
+                with Tree(split(path)[0] or b"/") as tree:
+                    return _read(tree, split(path)[1], at_most)
+            node = view.find(place[1])
+            return None if node is None else _read(*view.place(node), at_most)
+        except OSError:
+            return None
 
     # -- commit or discard -----------------------------------------------------------------------------------------
 
@@ -304,6 +325,17 @@ class Stage:
                 return None
             self._views[top] = self._stack.enter_context(Merged.open(top, upper, work))
         return self._views[top]
+
+
+def _read(tree: Tree, path: bytes, at_most: int) -> bytes | None:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    with tree.parent(path) as (directory, name):
+        descriptor = os.open(name, flags, dir_fd=directory)
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - by descriptor
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        content = file.read(at_most + 1)
+    return content if len(content) <= at_most else None
 
 
 def _attributes(found: os.stat_result) -> tuple[int, ...]:

@@ -94,6 +94,11 @@ class RunDir:
         return self.path / "completion.json"
 
     @property
+    def index(self) -> Path:
+        """What the run says to others: `supervisor.verdict.run_index`."""
+        return self.path / "index.msgpack"
+
+    @property
     def outside(self) -> Path:
         """Discarded writes outside the workspace, an overlay upper for each mount."""
         return self.path / "outside"

@@ -86,6 +86,7 @@ class ViewSpec:
         hostname: of the box.
         nameserver: address for the box's resolv.conf.
         uid, gid: the run user, who gets a /run/user directory.
+        sockets: of services that the trial may reach, absolute; each is shown at its own path.
         memory_bytes: what the trial may use of memory, or None: what it may put into /tmp and the like.
     """
 
@@ -104,6 +105,7 @@ class ViewSpec:
     uid: int = 0
     gid: int = 0
     memory_bytes: int | None = None
+    sockets: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +219,7 @@ class _Planner:
                 *self._links(),
                 *self._masks(),
                 *self._files(),
+                *self._sockets(),
                 *self._read_only(layers),
             ),
         )
@@ -334,6 +337,12 @@ class _Planner:
             yield MakeDirectory(target=join(run, b"user"))
             home = join(run, b"user/%d" % self.spec.uid)
             yield MakeDirectory(target=home, mode=0o700, uid=self.spec.uid, gid=self.spec.gid)
+
+    def _sockets(self) -> Iterable[Step]:
+        """The sockets of declared services: an overlay shows them, but nobody answers there."""
+        for path in self.spec.sockets:
+            root, inside = self._inside(path)
+            yield Bind(root=root, path=inside, source=path)
 
     def _links(self) -> Iterable[Step]:
         """The links by which the workspace was named, where the view would have lost them."""

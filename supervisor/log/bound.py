@@ -1,6 +1,7 @@
 """The documents that a log binds: which they are, and whether they are as they were bound.
 
-The manifest is bound by frame 0; completion argument, attestation, policy and claim by the record before the seal.
+The manifest is bound by frame 0; completion argument, attestation, index, policy and claim by the record before the
+seal.
 """
 
 from __future__ import annotations
@@ -107,6 +108,8 @@ def bind_documents(run_dir: Path, bound: Bound, sealed: TrialSealed) -> None:
     completion = read_document(run_dir / "completion.json", sealed.completion, by)
     _check_completion(completion, bound, sealed)
     _check_attestation(run_dir / envelope.NAME, completion, bound, sealed)
+    if not isinstance(sealed.index, msgspec.UnsetType):
+        read_document(run_dir / "index.msgpack", sealed.index, by)
 
 
 def read_document(path: Path, expected: str, bound_by: str) -> bytes:

@@ -263,6 +263,11 @@ def _network(facts: Facts, ids: _Ids) -> tuple[FlowSeen, ...]:
             bytes_in=flow.bytes_in,
             process=ids.get(flow.process),
             events=flow.events,
+            connections=flow.connections,
+            kept_bytes=flow.kept_bytes,
+            rule=flow.rule,
+            reason=flow.reason,
+            after_endpoint=flow.after_endpoint,
         )
         for flow in facts.flows
     )

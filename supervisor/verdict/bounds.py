@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from policies.types import Policy
-from supervisor.evidence.facts import Facts, GradeRun
+from supervisor.evidence.facts import Facts
+from supervisor.evidence.said import GradeRun
 
 SUCCESS, FAILURE = "success", "failure"
 

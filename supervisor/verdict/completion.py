@@ -140,7 +140,7 @@ class FileSeen(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class FlowSeen(Struct, frozen=True, kw_only=True):
-    """Attempts of one process to reach one address."""
+    """What one process did to reach one host; see `supervisor.evidence.facts.Flow`."""
 
     protocol: str
     host: str | None
@@ -151,6 +151,11 @@ class FlowSeen(Struct, frozen=True, kw_only=True):
     bytes_in: int
     process: str | None
     events: tuple[int, ...]
+    connections: int = 0
+    kept_bytes: int = 0
+    rule: str | None = None
+    reason: str | None = None
+    after_endpoint: bool = False
 
 
 class CredentialSeen(Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from policies.types import DecidedBy, PeriodKind
-from supervisor.evidence.facts import EventMatch
+from supervisor.evidence.said import EventMatch
 from supervisor.verdict.bounds import FAILURE, SUCCESS
 from supervisor.verdict.completion import Reason
 from supervisor.verdict.situation import Situation

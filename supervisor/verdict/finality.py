@@ -21,6 +21,7 @@ from msgspec.structs import replace as with_fields
 from policies.types import PeriodKind
 from supervisor.evidence.facts import Facts, Process
 from supervisor.evidence.naming import listed, show
+from supervisor.verdict import later, services
 from supervisor.verdict.bounds import BoundFound
 from supervisor.verdict.completion import OpenEffect, Proof, Reason
 from supervisor.verdict.situation import Capture, Captured, Following, Situation
@@ -48,6 +49,7 @@ class Row:
     endpoint: Answer
     within: Answer
     eventually: Answer
+    basis: str = "witnessed"
 
     def answer(self, period: PeriodKind) -> Answer:
         """Give the answer for a period."""
@@ -93,7 +95,7 @@ def judge_finality(situation: Situation, *, bound: BoundFound | None = None) -> 
             answer = row.answer(period)
             closed, why, events = _resolve(answer, situation)
             for text, numbers in findings:
-                reason = Reason(rule=row.rule, text=f"{text}{why}", events=numbers + events)
+                reason = Reason(rule=row.rule, text=f"{text}{why}", events=numbers + events, basis=row.basis)
                 kept = None if closed or bound is None else _bounded(reason, bound, situation)
                 if closed or kept is not None:
                     final.append(kept or reason)
@@ -262,7 +264,8 @@ def _descriptors(situation: Situation) -> Sequence[tuple[str, tuple[int, ...]]]:
 
 
 def _connections(situation: Situation) -> Sequence[tuple[str, tuple[int, ...]]]:
-    found = [contact for contact in situation.contacts if not contact.descriptor]
+    policy = situation.policy
+    found = [one for one in situation.contacts if not one.descriptor and services.declared_contact(one, policy) is None]
     text = "what was asked for there may still act"
     return [(f"{contact.what} was reached outside the box: {text}", contact.events) for contact in found]
 
@@ -287,6 +290,14 @@ TABLE: tuple[Row, ...] = (
     Row(rule="service-contacted", find=_connections, endpoint=Answer.SNAPSHOT, within=_U, eventually=_U),
     Row(rule="commit-failed", find=_commit_failed, endpoint=_U, within=_U, eventually=_U),
     Row(rule="not-emptied", find=_not_emptied, endpoint=Answer.SNAPSHOT, within=_U, eventually=_U),
+    Row(rule="service-open", find=services.still_open, endpoint=_U, within=_U, eventually=_U),
+    Row(rule="service-settled", find=services.settled, endpoint=_F, within=_F, eventually=_F),
+    Row(rule="service-later", find=services.beside_the_files, endpoint=Answer.SNAPSHOT, within=_U, eventually=_U),
+    Row(rule="service-stateless", find=services.stateless, endpoint=_F, within=_F, eventually=_F, basis="declared"),
+    Row(rule="schedule-persists", find=later.firing, endpoint=_F, within=_U, eventually=_U),
+    Row(rule="schedule-after-period", find=later.firing_later, endpoint=_F, within=_F, eventually=_U),
+    Row(rule="dormant-trigger", find=later.dormant, endpoint=_F, within=_F, eventually=_F),
+    Row(rule="schedule-discarded", find=later.discarded, endpoint=_F, within=_F, eventually=_F),
     Row(rule="never-executed", find=_never_executed, endpoint=_F, within=_F, eventually=_F),
     Row(rule="nothing-alive", find=_empty, endpoint=_F, within=_F, eventually=_F),
     Row(

@@ -8,6 +8,7 @@ from policies.types import Policy
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.histories import unknown
 from supervisor.evidence.naming import show
+from supervisor.verdict import services
 from supervisor.verdict.bounds import BoundFound, read_bound
 from supervisor.verdict.completion import (
     Finality,
@@ -63,7 +64,7 @@ def judge(
     """
     situation = read_situation(facts, policy, sealed=sealed)
     decided = read_decided(situation)
-    grade = grade or _by_log(decided) or read_grade(situation)
+    grade = _grade_by_service(situation) or grade or _by_log(decided) or read_grade(situation)
     bound = read_bound(facts, policy)
     if bound is not None and grade is not None and bound.label != grade.label:
         bound = replace(bound, label=None)
@@ -105,6 +106,14 @@ def _with_bound(found: FinalityFound, bound: BoundFound | None) -> FinalityFound
     text = f"the states that were declared possible differ: {'; '.join(bound.differing)}"
     reason = Reason(rule="states-differ", text=text, events=bound.events, basis="declared")
     return replace(found, reasons=(reason, *found.reasons))
+
+
+def _grade_by_service(situation: Situation) -> Grade | None:
+    """Take the label from the service that the claim is about, if it is about one: no grader knows better."""
+    said = services.outcome(situation)
+    if said is None:
+        return None
+    return Grade(label=said.label, at_ns=said.at_ns, cause=said.cause, events=said.events)
 
 
 def _label(found: FinalityFound, situation: Situation, grade: Grade | None, outcome_digest: str | None) -> Finality:

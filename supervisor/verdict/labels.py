@@ -16,8 +16,9 @@ from itertools import chain
 
 from policies.globs import compile_globs
 from policies.types import PeriodKind, Policy
-from supervisor.evidence.facts import Facts, GradeRun
+from supervisor.evidence.facts import Facts
 from supervisor.evidence.naming import listed, show
+from supervisor.evidence.said import GradeRun
 from supervisor.verdict.bounds import label_of
 from supervisor.verdict.situation import Situation
 

@@ -11,9 +11,12 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from policies.types import Commit, FilesMode, PeriodKind
-from supervisor.evidence.facts import FileHistory, OutsideContact, Process
+from supervisor.events import Kind
+from supervisor.evidence.facts import FileHistory, OutsideContact, Process, Route
 from supervisor.evidence.naming import listed, show
 from supervisor.verdict.completion import OpenEffect, Proof
+from supervisor.verdict.later import list_schedules
+from supervisor.verdict.services import declared_contact, list_services
 from supervisor.verdict.situation import SIGKILL, Capture, Following, Situation
 
 IN_SHARED = "changes of shared places"
@@ -32,6 +35,9 @@ def list_open_effects(situation: Situation, *, final: bool) -> tuple[OpenEffect,
     found = (
         *_processes(situation),
         *_contacts(situation),
+        *list_services(situation),
+        *list_schedules(situation),
+        *_credentials(situation),
         *_persistent_files(situation, final=final),
         *_shared_files(situation),
     )
@@ -131,13 +137,25 @@ def _snapshot(situation: Situation) -> tuple[int, ...]:
 
 def _contacts(situation: Situation) -> Iterator[OpenEffect]:
     for contact in situation.contacts:
-        yield _contact(contact)
+        if declared_contact(contact, situation.policy) is None:
+            yield _contact(contact)
+
+
+_STARTERS = {
+    b"docker.sock": Route.CONTAINER,
+    b"containerd.sock": Route.CONTAINER,
+    b"podman.sock": Route.CONTAINER,
+    b"crio.sock": Route.CONTAINER,
+    b"system_bus_socket": Route.SCHEDULE,
+    b"private": Route.SCHEDULE,
+}
+"""Sockets, by their last component, of those who start containers or units when asked to; the rest are services."""
 
 
 def _contact(contact: OutsideContact) -> OpenEffect:
     return OpenEffect(
         id="",
-        route="service",
+        route=_STARTERS.get((contact.path or b"").rpartition(b"/")[2], Route.SERVICE).value,
         what=contact.what,
         status="unknown",
         could_affect=("outcome", "runs"),
@@ -155,7 +173,9 @@ def _persistent_files(situation: Situation, *, final: bool) -> Iterator[OpenEffe
         return
     committed = situation.facts.timeline.committed
     refused = frozenset(committed.conflicts) if committed else frozenset()
-    changed = [h for h in situation.facts.files if _persists(h) and h.path not in refused]
+    kept = [h for h in situation.facts.files if _persists(h) and h.path not in refused]
+    yield from (_met(history) for history in kept if history.after is not None and history.after.kind in _MEETING)
+    changed = [h for h in kept if h.after is None or h.after.kind not in _MEETING]
     if changed:
         yield OpenEffect(
             id="",
@@ -169,6 +189,44 @@ def _persistent_files(situation: Situation, *, final: bool) -> Iterator[OpenEffe
             events=tuple(n for history in changed[:_NAMED] for n in history.events[-1:]),
             bearing="does not affect this run's verdicts on finality and scope; another run can meet it",
         )
+
+
+_MEETING = frozenset({Kind.FIFO, Kind.SOCKET})
+"""What is no content, but a place where processes of different runs can meet."""
+
+
+def _met(history: FileHistory) -> OpenEffect:
+    kind = history.after.kind.value if history.after else "place"
+    return OpenEffect(
+        id="",
+        route=Route.IPC.value,
+        what=f"{kind} that stays in the workspace: {show(history.path)}",
+        status="persistent",
+        could_affect=("runs",),
+        handling="unresolved",
+        settled=True,
+        proof=Proof(),
+        events=history.events[-1:],
+        bearing="does not affect this run's outcome; another run can meet whoever opens it",
+    )
+
+
+def _credentials(situation: Situation) -> Iterator[OpenEffect]:
+    """Tell of credentials that the trial made: taking its files away does not make one invalid elsewhere."""
+    for use in situation.facts.credentials:
+        if use.action == "created":
+            yield OpenEffect(
+                id="",
+                route=Route.CREDENTIAL.value,
+                what=f"{use.what} credential that was made: {use.name}",
+                status="persistent",
+                could_affect=("runs",),
+                handling="unresolved",
+                settled=True,
+                proof=Proof(),
+                events=use.events,
+                bearing="does not affect this run's outcome; nothing shows that it is not valid any more",
+            )
 
 
 def _persists(history: FileHistory) -> bool:

@@ -21,6 +21,7 @@ from supervisor.events import ProcessKey
 from supervisor.evidence.facts import Change, Facts, FileHistory, Flow
 from supervisor.evidence.naming import Names, show
 from supervisor.verdict.completion import Reason, Scope
+from supervisor.verdict.services import declared_contact
 
 REFUSED = frozenset({errno.EPERM, errno.EACCES, errno.EROFS})
 """An attempt that failed so was refused. Others (the name exists, or does not) asked for nothing that could happen."""
@@ -35,7 +36,7 @@ def judge_scope(facts: Facts, policy: Policy, *, sealed: bool) -> Scope:
         *_files(facts, policy),
         *_denied(facts),
         *_flows(facts),
-        *_contacts(facts),
+        *_contacts(facts, policy),
         *_references(facts),
         *_orders(facts),
     )
@@ -97,17 +98,37 @@ _TRIED = {
 def _flows(facts: Facts) -> Iterator[_Found]:
     for flow in facts.flows:
         if flow.decision != "allowed":
-            rule = "blocked-datagram" if flow.protocol == "udp" else "blocked-connection"
-            yield rule, f"{flow.protocol} to {_address(flow)} was {flow.decision}", flow.process, flow.events
+            rule, what = _refused_flow(flow)
+            why = f": {flow.reason}" if flow.reason else ""
+            hint = f"; {flow.would_allow} would allow it" if flow.would_allow else ""
+            yield rule, f"{what}{why}{hint}", flow.process, flow.events
+
+
+def _refused_flow(flow: Flow) -> tuple[str, str]:
+    """Give the rule that was broken, and what was done."""
+    if flow.protocol == "dns":
+        answered = (
+            "was answered with an address that leads nowhere" if flow.decision == "sinkholed" else "got no answer"
+        )
+        return "forbidden-lookup", f"the name {show(flow.host.encode()) if flow.host else '(none)'} {answered}"
+    if flow.decision == "sinkholed":
+        return "sinkholed-connection", f"{flow.protocol} to {_address(flow)} was swallowed"
+    if flow.protocol == "tcp":
+        return "blocked-connection", f"tcp to {_address(flow)} was blocked"
+    text = f"{flow.protocol} to {_address(flow)} was blocked: nothing but TCP and questions for names can leave"
+    return ("blocked-datagram" if flow.protocol == "udp" else "blocked-connection"), text
 
 
 def _address(flow: Flow) -> str:
     host = flow.host or flow.ip or "an unknown address"
-    return f"[{host}]:{flow.port}" if ":" in host else f"{host}:{flow.port}"
+    where = f"[{host}]:{flow.port}" if ":" in host else f"{host}:{flow.port}"
+    return f"{where} ({flow.ip})" if flow.host and flow.ip else where
 
 
-def _contacts(facts: Facts) -> Iterator[_Found]:
+def _contacts(facts: Facts, policy: Policy) -> Iterator[_Found]:
     for contact in facts.contacts:
+        if declared_contact(contact, policy) is not None:
+            continue
         rule = "descriptor-outside" if contact.descriptor else "contact-outside"
         failed = f" (failed: {errno.errorcode.get(contact.error, contact.error)})" if contact.error else ""
         yield rule, f"{contact.what}, outside the box{failed}", contact.process, contact.events

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from policies.types import FilesMode, Policy
 from supervisor.evidence.facts import Facts, Route
+from supervisor.verdict import services
 from supervisor.verdict.completion import OpenEffect, OpenRoute, Reason, Separation
 from supervisor.verdict.open_effects import IN_SHARED
 from supervisor.verdict.situation import Situation
@@ -29,7 +30,7 @@ def judge_separation(situation: Situation, effects: tuple[OpenEffect, ...]) -> S
     return Separation(
         verdict="unresolved" if reasons else "separate",
         routes=routes,
-        assumptions=_assumptions(situation.facts),
+        assumptions=(*services.assumptions(situation), *_assumptions(situation.facts)),
         reasons=(*reasons, *closed),
     )
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from policies.types import AtEndpoint, LimitRole, Policy
-from supervisor.evidence.facts import Facts, FileHistory, Gap, OutsideContact, Process, Snapshot
+from policies.types import AtEndpoint, Commit, FilesMode, LimitRole, Policy
+from supervisor.evidence.facts import Facts, FileHistory, Gap, OutsideContact, Process, Schedule, Snapshot
 from supervisor.evidence.naming import Names
 
 _BILLION = 1_000_000_000
@@ -61,6 +61,7 @@ class Situation:
         at_endpoint, at_deadline: the state of the footprint then; ``at_deadline`` is for ``within D`` only.
         by_deadline: all of them had ended at D.
         gaps: those that cost finality.
+        deadline_ns: D, for ``within D`` only.
     """
 
     facts: Facts
@@ -76,11 +77,29 @@ class Situation:
     gaps: tuple[Gap, ...]
     contacts: tuple[OutsideContact, ...]
     names: Names
+    deadline_ns: int | None = None
 
     @property
     def emptied(self) -> bool:
         """Whether the cgroup said that nothing is alive."""
         return self.facts.timeline.emptied_ns is not None
+
+    def persists(self, schedule: Schedule) -> bool:
+        """Tell whether a trigger stays, as it happened where that is known, else as the policy may have it."""
+        files, committed = self.policy.files, self.facts.timeline.committed
+        if not schedule.kept:
+            return False
+        if files.mode is FilesMode.DIRECT or schedule.path.startswith(b"/"):
+            return True  # what is kept outside the workspace was written in place
+        if committed is not None:
+            return committed.state != "kept" and schedule.path not in committed.conflicts
+        return files.commit is not Commit.NEVER
+
+    def fires_after_deadline(self, schedule: Schedule) -> bool:
+        """Tell whether a trigger is known not to run before D."""
+        if self.deadline_ns is None or schedule.next_ns is None:
+            return False
+        return schedule.next_ns > self.deadline_ns + self.facts.timeline.realtime_offset_ns
 
 
 def read_situation(facts: Facts, policy: Policy, *, sealed: bool) -> Situation:
@@ -103,6 +122,7 @@ def read_situation(facts: Facts, policy: Policy, *, sealed: bool) -> Situation:
         gaps=tuple(gap for gap in facts.gaps if "finality" in gap.costs),
         contacts=tuple(contact for contact in facts.contacts if contact.error is None),
         names=Names(facts.processes),
+        deadline_ns=deadline_ns,
     )
 
 

@@ -44,6 +44,8 @@ def test_structures_have_the_same_members_at_the_same_places(
         ("w_settings", abi.SETTINGS),
         ("w_orders", abi.ORDERS),
         ("w_member", abi.MEMBER),
+        ("w_port", abi.PORT),
+        ("w_owner", abi.OWNER),
         ("w_looks", abi.LOOKS),
         ("w_watched", abi.WATCHED),
     ],

@@ -349,4 +349,4 @@ def test_no_event_of_the_trial_comes_from_who_was_attacked(done: Assault) -> Non
     """The box's own closing test still passes after it all, and every trusted event is the kernel's or ours."""
     tested = [event for event in done.events if event["kind"] == "trial.tested"]
     assert [(test["canary"], test["findings"]) for test in tested] == [("opening", []), ("closing", [])]
-    assert {event["origin"] for event in done.events} == {"kernel", "supervisor"}
+    assert {event["origin"] for event in done.events} == {"kernel", "gateway", "supervisor"}

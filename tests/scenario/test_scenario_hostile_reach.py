@@ -43,7 +43,7 @@ def listening(path: Path | str) -> Iterator[socket.socket]:
 
 def attempts_on_host(lab: Lab) -> list[dict[str, Any]]:
     """Read the attempts on the socket ``host``; a python3 that is a shim looks up names too."""
-    return [event for event in lab.events("connection.attempted") if event["path"] == "host"]
+    return [event for event in lab.events("connection.attempted") if event.get("path") == "host"]
 
 
 CONNECT = (

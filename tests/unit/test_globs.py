@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.globs import compile_globs
+from policies.globs import compile_globs, writable_roots
 
 CASES = [
     ("**", ".", True),
@@ -73,3 +73,28 @@ def test_directories_above_a_match_are_never_skipped(patterns: list[str], compon
     globs = compile_globs(patterns)
     if globs.match(b"/".join(components)):
         assert all(globs.may_match_below(b"/".join(components[:depth])) for depth in range(1, len(components)))
+
+
+@pytest.mark.parametrize(
+    ("patterns", "roots"),
+    [
+        (("**",), [b"/w"]),
+        (("notes/**",), [b"/w/notes"]),
+        (("notes/",), [b"/w/notes"]),
+        (("notes/*.md", "out/a/*"), [b"/w/notes", b"/w/out/a"]),
+        (("notes/recovery.md",), [b"/w/notes"]),
+        (("draft.md",), [b"/w"]),
+        (("there",), [b"/w/there"]),
+        (("notes/**", "draft.md"), [b"/w"]),
+        (("a*/b",), [b"/w"]),
+        (("/var/out/**", "notes/x/**", "notes/**"), [b"/var/out", b"/w/notes"]),
+        (("/**",), [b"/"]),
+        ((), []),
+    ],
+)
+def test_writable_roots_are_the_directories_before_the_first_wildcard(
+    patterns: tuple[str, ...], roots: list[bytes]
+) -> None:
+    """A file is made, replaced and removed in its directory; none of the roots lies in another one."""
+    found = writable_roots(patterns, workspace=b"/w", is_directory=lambda path: path == b"/w/there")
+    assert list(found) == roots

@@ -59,6 +59,10 @@ SYSTEM_ACCESS = {
     "supervisor.tape": "asks for the architecture",
     "supervisor.following": "polls the descriptors that a trial's end is seen by",
     "supervisor.trial": "holds the descriptors of one trial",
+    "supervisor.service_watch": "wakes up whoever waits for an answer, by a descriptor",
+    "supervisor.replaying": "starts the services of the replay and finds a program that the box shows",
+    "supervisor.replay_worker": "is a program of its own that needs a clock",
+    "supervisor.replay_queue": "is a service of its own: a socket and a clock",
     "supervisor.signals": "waits for the signals that the supervisor gets",
     "supervisor.asking": "takes over the words and the environment of a caller, and where he is",
     "supervisor.differing": "reads both sides of a file by descriptor",
@@ -70,6 +74,14 @@ SYSTEM_ACCESS = {
     "supervisor.printing": "the one module that prints, and asks the terminal how",
     "supervisor.__main__": "ends the process",
     "supervisor.harness": "takes the caller's environment where none is given",
+    "probes.gateway.authority": "hands a certificate to OpenSSL in a file that has no name",
+    "probes.gateway.ground": "makes the sockets that serve a namespace",
+    "probes.gateway.loop": "waits for descriptors and reads the clock of events",
+    "probes.gateway.netlink": "speaks to the kernel's routing",
+    "probes.gateway.porter": "accepts connections and holds them",
+    "probes.gateway.process": "forks the gateway, holds its socket, gives up its privileges",
+    "probes.gateway.relay": "passes bytes between sockets",
+    "probes.gateway.service": "accepts, answers, and asks the host for names",
     "probes.shared": "watches places of the host",
     "probes.doctor": "reads the environment for the state directory",
     "probes.doctor_box": "tries what a box needs",
@@ -80,7 +92,7 @@ SYSTEM_ACCESS = {
 }
 """Every module that may import one of `SYSTEM_MODULES`, and why that is its job."""
 
-SYSTEM_ROOMS = ("supervisor.launch", "probes.kernel", "supervisor.log")
+SYSTEM_ROOMS = ("supervisor.launch", "probes.kernel", "probes.services", "supervisor.log")
 """Rooms whose whole job is the system; single modules elsewhere are listed above."""
 
 PURE_ROOMS = ("supervisor.evidence", "supervisor.verdict", "supervisor.events", "supervisor.errors", "policies.types")

@@ -53,7 +53,7 @@ def test_the_first_dashes_split() -> None:
         (["--no-such-option", "--", "touch", "ran"], "--no-such-option"),
         (["--no-such=1", "--", "true"], "--no-such"),
         (["--time", "1s", "--", "true"], "--time"),
-        (["--allow", "x", "--", "true"], "--allow"),
+        (["--deny", "x", "--", "true"], "--deny"),
         (["-Z", "--", "true"], "-Z"),
         (["true"], "run"),
         (["run", "true"], "run"),

@@ -204,9 +204,9 @@ def test_policy_commands_work_without_a_machine(tmp_path: Path, capfd: pytest.Ca
     assert 'wall = "9s"' in capfd.readouterr().out
     assert main(["policy", "schema"]) == 0
     assert json.loads(capfd.readouterr().out)["title"] == "supervise policy"
-    path.write_text("schema = 1\n[network]\nallow = []\n")
+    path.write_text("schema = 1\n[network]\nallowed = []\n")
     assert main(["policy", "check", str(path)]) == 125
-    assert "network.allow: unknown key" in capfd.readouterr().err
+    assert "network.allowed: unknown key" in capfd.readouterr().err
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:

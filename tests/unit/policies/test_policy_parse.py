@@ -20,9 +20,11 @@ from policies.types import (
     FilesMode,
     FilesPolicy,
     LimitRole,
+    Outside,
     Period,
     PeriodKind,
     Policy,
+    SharedPlace,
     StopRule,
 )
 from supervisor.errors import PolicyError
@@ -36,7 +38,15 @@ WHOLE = Policy(
         unit="stream:s",
     ),
     stop=StopRule(wall_s=90.0, role=LimitRole.OBSERVATION, at_endpoint=AtEndpoint.CANCEL, settle_s=0.25),
-    files=FilesPolicy(workspace="/w", mode=FilesMode.STAGED, commit=Commit.FINAL, write=("notes/**",)),
+    files=FilesPolicy(
+        workspace="/w",
+        mode=FilesMode.STAGED,
+        commit=Commit.FINAL,
+        write=("notes/**",),
+        outside=Outside.DENY,
+        read_deny=("/srv/answers", "*.key"),
+        shared=(SharedPlace(path="/srv/queue", reset='emptied "by hand"'), SharedPlace(path="cache")),
+    ),
     credentials=CredentialsPolicy(env=("OPENAI_API_KEY",), mask=("~/x",)),
 )
 
@@ -77,7 +87,6 @@ def test_the_digest_tells_policies_apart_and_nothing_else() -> None:
     ("body", "place", "message"),
     [
         ("colour = 1", "colour", "unknown key"),
-        ("[network]\nallow = []", "network.allow", "unknown key"),
         ("[claim]\ndecided_by = 'event'", "claim.event", "expected claim.event with decided_by = event only"),
         ("[claim]\ndecided_by = 'history'", "claim.decided_by", "expected [[order]]"),
         ("[[order]]\nfirst = 'file.written path=a'", "order[0]", "expected then, got nothing"),
@@ -109,6 +118,10 @@ def test_the_digest_tells_policies_apart_and_nothing_else() -> None:
             "grade.states",
             "expected at most 64 combinations of states, got 65",
         ),
+        ("[network]\nallowed = []", "network.allowed", "unknown key"),
+        ("[network]\nallow = ['http://x']", "network.allow[0]", "expected a network such as 203.0.113.0/24"),
+        ("[network]\nmap = ['a:1=b:2']", "network.map", "expected a table of"),
+        ("[network]\nmap = {'a.test:80' = 'b.test:80'}", "network.map.a.test:80", "expected an address to dial"),
         ("[claim]\nscope = ['a', 2]", "claim.scope[1]", "expected a string, got an integer 2"),
         ("[claim]\nscope = 'a'", "claim.scope", "expected an array of strings, got a string 'a'"),
         ("[stop]\nwall = 90", "stop.wall", "expected a string, got an integer 90"),
@@ -127,10 +140,21 @@ def test_the_digest_tells_policies_apart_and_nothing_else() -> None:
         ("[claim]\nscope = ['a/..']", "claim.scope[0]", "expected a path without .."),
         ("[files]\nwrite = ['a', 'b/../*']", "files.write[1]", "expected a path without .."),
         ('[files]\nworkspace = "a\\u0000b"', "files.workspace", "expected a string without NUL"),
-        ("[network]\ndefault = 'allow'", "network.default", "expected deny, got 'allow'"),
+        ("[network]\ndefault = 'some'", "network.default", "expected deny or sinkhole or allow, got 'some'"),
         ("[credentials]\nenv = ['A=b']", "credentials.env[0]", "got 'A=b'"),
         ("[files]\nworkspace = ''", "files.workspace", "got an empty one"),
         ("[files]\nmode = 'direct'\ncommit = 'never'", "files.commit", "expected staged files"),
+        ("[files]\nwrite = ['']", "files.write[0]", "got an empty one"),
+        ("[files]\nread_deny = ['a', '']", "files.read_deny[1]", "got an empty one"),
+        ("[files]\noutside = 'refuse'", "files.outside", "expected stage or deny, got 'refuse'"),
+        ("[files]\nshared = ['/a']", "files.shared[0]", "expected a table with path, got a string '/a'"),
+        ("[files]\nshared = '/a'", "files.shared", "expected an array of tables"),
+        ("[files]\nshared = [{}]", "files.shared[0].path", "expected a path, got nothing"),
+        ("[files]\nshared = [{path = ''}]", "files.shared[0].path", "got an empty one"),
+        ("[files]\nshared = [{path = 'a/../b'}]", "files.shared[0].path", "expected a path without .."),
+        ("[files]\nshared = [{path = 'a', rest = 1}]", "files.shared[0].rest", "unknown key"),
+        ("[files]\nshared = [{path = 'a', reset = 1}]", "files.shared[0].reset", "expected a string"),
+        ("[files]\nshared = [{path = 'a'}, {path = 'a'}]", "files.shared[1].path", "expected each place once"),
     ],
 )
 def test_a_mistake_is_named_with_its_path(body: str, place: str, message: str) -> None:
@@ -208,7 +232,7 @@ def test_every_field_of_the_types_has_a_key() -> None:
     for section in SECTIONS:
         assert is_dataclass(section.type)
         assert [key.field for key in section.keys] == [field.name for field in fields(section.type)]
-    assert {section.name for section in SECTIONS} == {field.name for field in fields(Policy)} - {"name"}
+    assert {section.name for section in SECTIONS} == {field.name for field in fields(Policy)} - {"name", "services"}
 
 
 def test_the_schema_knows_every_key_and_refuses_others() -> None:
@@ -220,5 +244,5 @@ def test_the_schema_knows_every_key_and_refuses_others() -> None:
         table = table["items"] if section.many else table
         assert table["additionalProperties"] is False
         assert set(table["properties"]) == {key.name for key in section.keys}
-    assert schema["properties"]["network"]["properties"]["default"]["enum"] == ["deny"]
+    assert schema["properties"]["network"]["properties"]["default"]["enum"] == ["deny", "sinkhole", "allow"]
     assert schema["properties"]["stop"]["properties"]["settle"]["default"] == "2s"

@@ -25,7 +25,7 @@ from policies.types import (
     Selftest,
 )
 from supervisor import events as ev
-from supervisor.evidence.facts import GradeRun
+from supervisor.evidence.said import GradeRun
 from supervisor.verdict.bounds import label_of
 from supervisor.verdict.judge import Judgement, judge
 

@@ -1,0 +1,1 @@
+"""The gateway: all IP traffic of a trial, decided and recorded."""

@@ -1,0 +1,483 @@
+"""One TCP connection of the trial: judged, dialled, passed on, counted.
+
+Laws:
+
+1. What is not decided is not passed on, and what is passed on was decided (`probes.gateway.speech`).
+2. Memory is bounded: at most `HELD` bytes wait in either direction; a side that does not read stops the other one.
+3. A client that says nothing first is dialled for after `SILENCE_S` (SSH, SMTP: the server speaks first); what it then
+   says is judged all the same.
+4. Every connection ends with exactly one account: blocked, or closed with the bytes each way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from policies.addresses import Address, plain_address
+from policies.hosts import written
+from policies.network import Action
+from probes.gateway.loop import GONE, READ, WRITE, Later, boottime_ns
+from probes.gateway.porter import CANARY, RESET, refused_canary
+from probes.gateway.speech import Place, Refused, Speech, find_place, what_it_names
+from supervisor.events import ConnectionAllowed, ConnectionBlocked, ConnectionClosed, ConnectionSinkholed
+
+if TYPE_CHECKING:
+    from probes.gateway.service import Service
+
+HELD = 256 * 1024
+KEPT = 4096
+SILENCE_S = 0.2
+PATIENCE_S = 10.0
+DIAL_S = 30.0
+_READ_BYTES = 65536
+_TURNS = 4
+_scratch = bytearray(_READ_BYTES)
+_view = memoryview(_scratch)
+_AGAIN = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
+
+
+class Side:
+    """One end of a connection: its socket, what waits to be sent to it, and which ways are shut."""
+
+    __slots__ = ("ended", "interest", "shut", "sock", "waiting")
+
+    def __init__(self, sock: socket.socket) -> None:
+        """Own the socket."""
+        self.sock = sock
+        self.waiting = bytearray()
+        self.ended = False  # it will send no more
+        self.shut = False  # it was told that nothing more comes
+        self.interest = 0
+
+    def send(self, data: bytes | bytearray | memoryview) -> None:
+        """Send what can be sent now, keep the rest."""
+        sent = 0
+        if not self.waiting:
+            try:
+                sent = self.sock.send(data)
+            except BlockingIOError:
+                sent = 0
+        if sent < len(data):
+            self.waiting += data[sent:]
+
+    def flush(self) -> None:
+        """Send of what waits as much as can be sent."""
+        while self.waiting:
+            try:
+                sent = self.sock.send(self.waiting)
+            except BlockingIOError:
+                return
+            del self.waiting[:sent]
+
+
+class Connection:
+    """From accept to the account of its end."""
+
+    __slots__ = (
+        "_account", "_bytes_in", "_bytes_out", "_client", "_deadline", "_dialling", "_early", "_kept", "_kept_bytes",
+        "_opened_ns", "_place", "_server", "_service", "_silence", "_speech", "number", "source",
+    )  # fmt: skip
+
+    def __init__(self, service: Service, number: int, sock: socket.socket, source: tuple[str, int]) -> None:
+        """Take over an accepted socket; `begin` decides."""
+        self._service = service
+        self.number = number
+        self.source = source
+        self._client = Side(sock)
+        self._server: Side | None = None
+        self._place: Place | None = None
+        self._speech: Speech | None = None
+        self._opened_ns = boottime_ns()
+        self._bytes_out = self._bytes_in = self._kept_bytes = 0
+        self._kept = bytearray()  # what a swallowed client sent
+        self._early = bytearray()  # what waits until the server is there
+        self._silence: Later | None = None
+        self._deadline: Later | None = None
+        self._dialling = False
+        self._account = ""
+
+    # -- deciding --------------------------------------------------------------------------------------------------
+
+    def begin(self, address: Address, port: int) -> None:
+        """Decide by the address alone."""
+        service = self._service
+        self._place = place = find_place(
+            service.rules,
+            address,
+            port,
+            service.answers.names_at(address),
+            synthetic=service.answers.is_synthetic(address),
+        )
+        if (str(address), port) == CANARY:
+            self._account = "blocked"
+            self._service.tell(refused_canary(self.number, self.source), self.source)
+            self._drop(reset=True)
+        elif place.decided.action is Action.ALLOWED:
+            self._speech = Speech(service.rules, place)
+            self._silence = service.loop.later(SILENCE_S, self._dial)
+            self._watch(self._client, READ, self._client_ready)
+        elif place.decided.action is Action.SINKHOLED:
+            self._swallow(place)
+        else:
+            decided = place.decided
+            self._block(decided.reason, host=place.host, rule=decided.rule, would_allow=decided.would_allow)
+
+    def _swallow(self, place: Place) -> None:
+        self._account = "sinkholed"
+        self._service.tell(
+            ConnectionSinkholed(
+                n=-1, time_ns=self._opened_ns, connection=self.number, ip=str(place.address), port=place.port,
+                host=place.host, rule=place.decided.rule, reason=place.decided.reason,
+                would_allow=place.decided.would_allow, source=written(*self.source),
+            ),
+            self.source,
+        )  # fmt: skip
+        self._watch(self._client, READ, self._swallow_ready)
+
+    def _swallow_ready(self, events: int) -> None:
+        try:
+            for _ in range(_TURNS):
+                count = self._client.sock.recv_into(_scratch)
+                if not count:
+                    self.close()
+                    return
+                self._service.received_bytes += count
+                self._kept_bytes += count
+                if len(self._kept) < KEPT:
+                    self._kept += _view[: min(count, KEPT - len(self._kept))]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.close()
+            return
+        if events & GONE:
+            self.close()
+
+    def _block(
+        self, reason: str, *, host: str | None = None, rule: str | None = None, would_allow: str | None = None
+    ) -> None:
+        """End it with a reset, and say why."""
+        place = self._place
+        if place is None:
+            return
+        was = self._account
+        if was:
+            self._tell_closed("refused")
+        self._account = "blocked"
+        self._service.tell(
+            ConnectionBlocked(
+                n=-1, time_ns=boottime_ns(), origin=self._service.origin, transport="tcp", ip=str(place.address),
+                port=place.port, connection=self.number, host=host, rule=rule, reason=reason, would_allow=would_allow,
+                kept_bytes=self._kept_bytes, source=written(*self.source),
+            ),
+            self.source,
+        )  # fmt: skip
+        self._drop(reset=True)
+
+    # -- the client's words ----------------------------------------------------------------------------------------
+
+    def _client_ready(self, events: int) -> None:
+        try:
+            if events & WRITE:
+                self._client.flush()
+            if events & READ:
+                self._read_client()
+            if self._account in ("blocked", "done"):
+                return
+            if events & GONE and not events & READ:
+                self._fail(None, "reset by the client")
+                return
+        except Refused as err:
+            self._block(str(err), host=err.host, rule=err.rule, would_allow=err.would_allow)
+            return
+        except OSError as err:
+            self._fail(err, "the client")
+            return
+        self._settle()
+
+    def _read_client(self) -> None:
+        for _ in range(_TURNS):
+            if self._full(self._server):
+                return
+            try:
+                count = self._client.sock.recv_into(_scratch)
+            except BlockingIOError:
+                return
+            if not count:
+                self._client.ended = True
+                return
+            self._service.received_bytes += count
+            self._hear(_view[:count])
+
+    def _hear(self, data: memoryview) -> None:
+        speech = self._speech
+        if speech is None:
+            return
+        self._kept_bytes += len(data)
+        passed: bytes | memoryview = data if speech.open else speech.feed(bytes(data))
+        if passed:
+            self._pass_on(passed)
+        self._set_deadline(waiting=speech.waiting)
+
+    def _pass_on(self, data: bytes | memoryview) -> None:
+        self._kept_bytes = max(0, self._kept_bytes - len(data))
+        self._bytes_out += len(data)
+        if self._server is None or self._dialling:
+            self._early += data
+            self._dial()
+        else:
+            self._server.send(data)
+
+    def _full(self, side: Side | None) -> bool:
+        return len(self._early) >= HELD if side is None or self._dialling else len(side.waiting) >= HELD
+
+    def _set_deadline(self, *, waiting: bool) -> None:
+        """A client that is in the middle of saying whom it wants must say it within a time."""
+        if waiting and self._deadline is None:
+            self._deadline = self._service.loop.later(PATIENCE_S, self._overdue)
+        elif not waiting and self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _overdue(self) -> None:
+        host = self._place.host if self._place else None
+        self._block(f"what it began to say was not whole within {PATIENCE_S:g} s", host=host, rule="patience")
+
+    # -- the server ------------------------------------------------------------------------------------------------
+
+    def _dial(self) -> None:
+        """Connect to where the name or the address leads."""
+        if self._silence is not None:
+            self._silence.cancel()
+            self._silence = None
+        place, speech = self._place, self._speech
+        if self._server is not None or self._dialling or place is None or speech is None:
+            return
+        self._dialling = True
+        host = speech.said.host
+        mapping = self._service.rules.target(host or str(plain_address(place.address)), place.port)
+        if mapping is not None:
+            self._connect(ip_address(mapping.to_address), mapping.to_port, chosen=True)
+        elif host is not None and self._service.answers.is_synthetic(place.address):
+            self._service.look_up(host, self._found)
+        else:
+            self._connect(plain_address(place.address), place.port, chosen=False)
+
+    def _found(self, addresses: tuple[Address, ...] | None) -> None:
+        """Go on with the first address of a name that is within reach."""
+        place, speech = self._place, self._speech
+        if place is None or speech is None or self._account in ("blocked", "done"):
+            return
+        for address in addresses or ():
+            decided = self._service.rules.decide(speech.said.host, address, place.port)
+            if decided.action is Action.ALLOWED:
+                self._connect(address, place.port, chosen=False)
+                return
+        self._block("the name leads to no address within reach", host=speech.said.host, rule="address")
+
+    def _connect(self, address: Address, port: int, *, chosen: bool) -> None:
+        if not chosen and self._service.is_own(address):
+            host = written(self._speech.said.host, port) if self._speech and self._speech.said.host else None
+            would = None if host is None else f"--map {host}={written(str(address), port)}"
+            self._block(
+                f"{address} is an address of this host", host=self._place_host(), rule="address", would_allow=would
+            )
+            return
+        family = socket.AF_INET if address.version == 4 else socket.AF_INET6  # noqa: PLR2004
+        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._server = Side(sock)
+        self._tell_allowed(written(str(address), port))
+        number = sock.connect_ex((str(address), port))
+        if number not in {0, errno.EINPROGRESS}:
+            self._fail(OSError(number, os.strerror(number)), "dialling")
+            return
+        self._set_deadline(waiting=False)
+        self._silence = self._service.loop.later(DIAL_S, lambda: self._fail(None, f"no answer within {DIAL_S:g} s"))
+        self._watch(self._server, WRITE, self._dialled)
+
+    def _place_host(self) -> str | None:
+        return self._speech.said.host if self._speech else None
+
+    def _dialled(self, _events: int) -> None:
+        server = self._server
+        if server is None:
+            return
+        number = server.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if number:
+            self._fail(OSError(number, os.strerror(number)), "dialling")
+            return
+        if self._silence is not None:
+            self._silence.cancel()
+            self._silence = None
+        self._dialling = False
+        early, self._early = self._early, bytearray()
+        self._service.loop.forget(server.sock.fileno())
+        server.interest = 0
+        self._watch(server, READ, self._server_ready)
+        try:
+            if early:
+                server.send(early)
+        except OSError as err:
+            self._fail(err, "the server")
+            return
+        self._set_deadline(waiting=self._speech is not None and self._speech.waiting)
+        self._settle()
+
+    def _server_ready(self, events: int) -> None:
+        server = self._server
+        if server is None:
+            return
+        try:
+            if events & WRITE:
+                server.flush()
+            if events & READ:
+                self._read_server(server)
+            if self._account in ("blocked", "done"):
+                return
+            if events & GONE and not events & READ:
+                self._fail(None, "reset by the server")
+                return
+        except Refused as err:
+            self._block(str(err), host=err.host, rule=err.rule, would_allow=err.would_allow)
+            return
+        except OSError as err:
+            self._fail(err, "the server")
+            return
+        self._settle()
+
+    def _read_server(self, server: Side) -> None:
+        for _ in range(_TURNS):
+            if len(self._client.waiting) >= HELD:
+                return
+            try:
+                count = server.sock.recv_into(_scratch)
+            except BlockingIOError:
+                return
+            if not count:
+                server.ended = True
+                return
+            data = _view[:count]
+            self._bytes_in += count
+            self._client.send(data)
+            speech = self._speech
+            if speech is not None and not speech.open:
+                passed = speech.from_server(bytes(data))
+                if passed:
+                    self._pass_on(passed)
+
+    # -- both ------------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Pass on the ends that were reached, and wait for what comes next."""
+        client, server = self._client, self._server
+        if server is None or self._dialling:
+            if client.ended and not self._dialling and not self._early:
+                self._ended_early()
+                return
+            want = 0 if client.ended or len(self._early) >= HELD else READ
+            self._rewatch(client, want)
+            return
+        for source, target in ((client, server), (server, client)):
+            if source.ended and not target.waiting and not target.shut:
+                target.shut = True
+                try:
+                    target.sock.shutdown(socket.SHUT_WR)
+                except OSError:
+                    self.close()
+                    return
+        if client.shut and server.shut:
+            self.close()
+            return
+        self._rewatch(client, self._interest(client, server))
+        self._rewatch(server, self._interest(server, client))
+
+    def _ended_early(self) -> None:
+        """The client left before anything was passed on."""
+        speech = self._speech
+        if speech is not None and (speech.waiting or self._kept_bytes):
+            self._block("it ended in the middle of saying whom it wanted", host=self._place_host(), rule="patience")
+        else:
+            self._dial()  # who sends nothing and shuts its side may still want to read
+
+    @staticmethod
+    def _interest(side: Side, other: Side) -> int:
+        read = READ if not side.ended and len(other.waiting) < HELD else 0
+        return read | (WRITE if side.waiting else 0)
+
+    def _watch(self, side: Side, interest: int, ready: object) -> None:
+        side.interest = interest
+        self._service.loop.watch(side.sock.fileno(), interest, ready)  # type: ignore[arg-type]
+
+    def _rewatch(self, side: Side, interest: int) -> None:
+        if interest != side.interest:
+            side.interest = interest
+            self._service.loop.change(side.sock.fileno(), interest)
+
+    def _fail(self, err: OSError | None, what: str) -> None:
+        """End what cannot go on; the client sees a reset."""
+        self._tell_closed(f"{what}: {err.strerror}" if err is not None else what)
+        self._drop(reset=True)
+
+    def close(self, error: str | None = None) -> None:
+        """End it in good order."""
+        self._tell_closed(error)
+        self._drop(reset=False)
+
+    def _tell_allowed(self, dialled: str | None) -> None:
+        place, speech = self._place, self._speech
+        if place is None or speech is None:
+            return
+        self._account = "allowed"
+        said = speech.said
+        self._service.tell(
+            ConnectionAllowed(
+                n=-1, time_ns=boottime_ns(), connection=self.number, ip=str(place.address), port=place.port,
+                host=said.host, rule=said.decision.rule, speaks=said.speaks,
+                encrypted_hello=said.hello is not None and said.hello.encrypted,
+                dialled=dialled, source=written(*self.source),
+            ),
+            self.source,
+        )  # fmt: skip
+
+    def _tell_closed(self, error: str | None) -> None:
+        place, decision = self._place, self._account
+        if place is None or decision in ("blocked", "done"):
+            return
+        if not decision:
+            self._tell_allowed(None)  # it was used for nothing
+            decision = self._account
+        self._account = "done"
+        host = self._place_host() or place.host
+        swallowed = decision == "sinkholed"
+        if swallowed and host is None:
+            host = next(what_it_names(bytes(self._kept)), None)
+        self._service.tell(
+            ConnectionClosed(
+                n=-1, time_ns=boottime_ns(), connection=self.number, ip=str(place.address), port=place.port,
+                host=host, decision=decision, bytes_out=self._bytes_out, bytes_in=self._bytes_in,
+                kept_bytes=self._kept_bytes, opened_ns=self._opened_ns,
+                data_out=bytes(self._kept) if swallowed else b"", error=error, source=written(*self.source),
+            ),
+            self.source,
+        )  # fmt: skip
+
+    def _drop(self, *, reset: bool) -> None:
+        for later in (self._silence, self._deadline):
+            if later is not None:
+                later.cancel()
+        self._silence = self._deadline = None
+        for side in (self._client, self._server):
+            if side is None or side.sock.fileno() < 0:
+                continue
+            self._service.loop.forget(side.sock.fileno())
+            if reset:
+                with contextlib.suppress(OSError):
+                    side.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            side.sock.close()
+        self._service.ended(self)

@@ -1,0 +1,390 @@
+"""The gateway at work: accepts what the trial connects, answers what it asks, and tells of all of it. One thread.
+
+Only looking up names is left to a few more threads, since the host's resolver can be had blocking only.
+
+Laws:
+
+* Every connection that was accepted, and every question that was taken, is told.
+* However many come, what is kept is bounded: no more connections are accepted than there are descriptors for, and the
+  kernel holds the rest; telling waits for whoever reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import resource
+import socket
+import threading
+from collections.abc import Callable
+from ipaddress import ip_address
+
+from policies.addresses import Address, plain_address
+from policies.hosts import written
+from policies.network import NetworkRules
+from probes.gateway.answers import Answers
+from probes.gateway.ground import IP_PKTINFO, Ground
+from probes.gateway.loop import READ, Loop, boottime_ns
+from probes.gateway.porter import Porter
+from probes.gateway.questions import Judged, Question, judge_found, judge_question, read_question, write_answer
+from probes.gateway.relay import Connection
+from probes.gateway.wire import TCP, UDP, pack_told
+from supervisor.events import Event, GatewayStopped, NameAsked, Origin
+
+HOSTNAME = "trial"
+_ACCEPT_AT_ONCE = 256
+_ASKED_AT_ONCE = 64
+_SPARE_DESCRIPTORS = 64
+_LOOKERS = 8
+_WAITING_LOOKUPS = 256
+_DNS_PORT = 53
+_MAX_DATAGRAM = 65535
+_MALFORMED_KEPT = 512
+_DNS_IDLE_S = 30.0
+
+Found = Callable[[tuple[Address, ...] | None], None]
+LookUp = Callable[[str, int], tuple[Address, ...] | None]
+
+
+class Service:
+    """Everything that one trial's gateway holds."""
+
+    origin = Origin.GATEWAY
+
+    def __init__(self, ground: Ground, rules: NetworkRules, control: socket.socket, look_up: LookUp) -> None:
+        """Take over what was made.
+
+        Args:
+            ground: sockets in the trial's namespace.
+            rules: of its policy.
+            control: to the supervisor; events go there, words come from there.
+            look_up: asks the host for the addresses of a name in a family, blocking.
+        """
+        self.loop, self.rules, self.answers = Loop(), rules, Answers()
+        self.received_bytes = 0
+        self._ground, self._control = ground, control
+        self._connections: dict[int, Connection | DnsStream] = {}
+        self._accepted = self._questions = 0
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._room = max(16, (descriptors - _SPARE_DESCRIPTORS) // 2)
+        self._paused = False
+        self._lookers = Lookers(look_up, self.loop)
+        for listener in ground.listeners:
+            self._watch_listener(listener)
+        for resolver in ground.resolvers:
+            self._watch_resolver(resolver)
+        self.loop.watch(control.fileno(), READ, lambda _: self._obey())
+
+    def run(self) -> None:
+        """Serve until told to stop."""
+        self.loop.run()
+
+    def take_over(self, porter: Porter) -> None:
+        """Go on from where the porter stands."""
+        self._accepted = porter.accepted
+        for sock, source in porter.held:
+            self._begin(sock, source)
+
+    # -- words of the supervisor -----------------------------------------------------------------------------------
+
+    def tell(self, event: Event, source: tuple[str, int] | None = None, protocol: int = TCP) -> None:
+        """Send an event to the supervisor, with the trial's end of the flow for it to find the process by."""
+        self._control.send(pack_told(event, source, protocol))
+
+    def _obey(self) -> None:
+        word = self._control.recv(64)
+        if word == b"flush":
+            self._take_all()
+            self._control.send(b"flushed")
+        elif word == b"stop":
+            self._stop()
+        else:
+            os._exit(0)  # the supervisor is gone
+
+    def _take_all(self) -> None:
+        """Accept and read all that has come so far."""
+        for listener in self._ground.listeners:
+            while not self._paused and self._accept(listener):
+                pass
+        for resolver in self._ground.resolvers:
+            while self._asked(resolver):
+                pass
+
+    def _stop(self) -> None:
+        self._take_all()
+        self._lookers.give_up()
+        for connection in tuple(self._connections.values()):
+            connection.close("the trial is over")
+            self._take_all()  # those that there was no room for
+        counted = GatewayStopped(
+            n=-1, time_ns=boottime_ns(), connections=self._accepted, questions=self._questions,
+            received_bytes=self.received_bytes,
+        )  # fmt: skip
+        self.tell(counted)
+        self.loop.stop()
+
+    # -- connections -----------------------------------------------------------------------------------------------
+
+    def _watch_resolver(self, resolver: socket.socket) -> None:
+        self.loop.watch(resolver.fileno(), READ, lambda _: self._asked(resolver))
+
+    def _watch_listener(self, listener: socket.socket) -> None:
+        self.loop.watch(listener.fileno(), READ, lambda _: self._accept(listener))
+
+    def _accept(self, listener: socket.socket) -> bool:
+        """Accept what waits, so many at once; False when nothing did."""
+        for _ in range(_ACCEPT_AT_ONCE):
+            if len(self._connections) >= self._room:
+                self._pause()
+                return False
+            try:
+                sock, peer = listener.accept()
+            except BlockingIOError:
+                return False
+            except OSError:  # no descriptor left for us, or it was gone already
+                return False
+            self._begin(sock, (peer[0], peer[1]))
+        return True
+
+    def _begin(self, sock: socket.socket, source: tuple[str, int]) -> None:
+        self._accepted += 1
+        meant = sock.getsockname()
+        address, port = ip_address(meant[0].partition("%")[0]), meant[1]
+        sock.settimeout(0)
+        with contextlib.suppress(OSError):  # it may have been reset meanwhile
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        number = self._accepted
+        if port == _DNS_PORT:
+            self._connections[number] = DnsStream(self, number, sock, source)
+            return
+        connection = self._connections[number] = Connection(self, number, sock, source)
+        connection.begin(address, port)
+
+    def _pause(self) -> None:
+        if not self._paused:
+            self._paused = True
+            for listener in self._ground.listeners:
+                self.loop.forget(listener.fileno())
+
+    def ended(self, connection: Connection | DnsStream) -> None:
+        """Let go of a connection that has told its end."""
+        self._connections.pop(connection.number, None)
+        if self._paused and len(self._connections) < self._room:
+            self._paused = False
+            for listener in self._ground.listeners:
+                self._watch_listener(listener)
+
+    # -- questions -------------------------------------------------------------------------------------------------
+
+    def _asked(self, sock: socket.socket) -> bool:
+        """Take questions that came by datagram; False when none is left."""
+        for _ in range(_ASKED_AT_ONCE):
+            try:
+                data, ancillary, _, peer = sock.recvmsg(_MAX_DATAGRAM, 256)
+            except OSError:
+                return False
+            self._questions += 1
+            self.received_bytes += len(data)
+            source = (peer[0], peer[1])
+            back = _reply_from(sock, ancillary)
+
+            def answer(packed: bytes, peer: object = peer, back: object = back) -> None:
+                try:
+                    sock.sendmsg([packed], back, 0, peer)  # type: ignore[arg-type]
+                except OSError:
+                    return  # nobody waits for it any more
+
+            self.ask(data, source, answer, datagram=True)
+        return True
+
+    def ask(self, data: bytes, source: tuple[str, int], answer: Callable[[bytes], None], *, datagram: bool) -> None:
+        """Judge one question, tell it, and answer it at once or when the host has been asked."""
+        question = read_question(data)
+        if question is None:
+            malformed = Judged(decision="malformed", reason="it is no question")
+            self._tell_asked(None, malformed, source, datagram=datagram, data=data[:_MALFORMED_KEPT])
+            return
+        judged = judge_question(question, self.rules, self.answers, hostname=HOSTNAME)
+        if judged.look_up and question.host is not None:
+            family = socket.AF_INET if question.record == "A" else socket.AF_INET6
+            host = question.host
+
+            def found(addresses: tuple[Address, ...] | None) -> None:
+                own = frozenset(filter(self.is_own, addresses or ()))
+                complete = judge_found(question, judged, addresses, own)
+                self.answers.note(host, complete.addresses)
+                self._finish(question, complete, source, answer, datagram=datagram)
+
+            self._lookers.look_up(host, family, found)
+            return
+        self._finish(question, judged, source, answer, datagram=datagram)
+
+    def _finish(
+        self,
+        question: Question,
+        judged: Judged,
+        source: tuple[str, int],
+        answer: Callable[[bytes], None],
+        *,
+        datagram: bool,
+    ) -> None:
+        self._tell_asked(question, judged, source, datagram=datagram)
+        answer(write_answer(question, judged, datagram=datagram))
+
+    def _tell_asked(
+        self, question: Question | None, judged: Judged, source: tuple[str, int], *, datagram: bool, data: bytes = b""
+    ) -> None:
+        answers = (judged.pointer,) if judged.pointer is not None else tuple(map(str, judged.addresses))
+        event = NameAsked(
+            n=-1, time_ns=boottime_ns(), name=question.name if question else "",
+            record=question.record if question else "", decision=judged.decision, rule=judged.rule,
+            reason=judged.reason, would_allow=judged.would_allow, answers=answers,
+            transport="udp" if datagram else "tcp", source=written(*source), data=data,
+        )  # fmt: skip
+        self.tell(event, source, UDP if datagram else TCP)
+
+    def look_up(self, host: str, found: Found) -> None:
+        """Ask the host for the addresses of an allowed name, IPv4 first."""
+
+        def second(first: tuple[Address, ...] | None) -> None:
+            if first:
+                found(first)
+            else:
+                self._lookers.look_up(host, socket.AF_INET6, found)
+
+        self._lookers.look_up(host, socket.AF_INET, second)
+
+    @staticmethod
+    def is_own(address: Address) -> bool:
+        """Tell whether an address is the host's: who would go there, would go there from that very address."""
+        plain = plain_address(address)
+        family = socket.AF_INET if plain.version == 4 else socket.AF_INET6  # noqa: PLR2004
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect((str(plain), _DNS_PORT))
+            except OSError:
+                return False
+            return str(probe.getsockname()[0]) == str(plain)
+
+
+def _reply_from(sock: socket.socket, ancillary: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
+    """Give what makes an answer come from the address that was asked."""
+    for level, kind, data in ancillary:
+        if sock.family == socket.AF_INET and (level, kind) == (socket.IPPROTO_IP, IP_PKTINFO):
+            return [(level, kind, data[:4] + data[8:12] + data[8:12])]
+        if (level, kind) == (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO):
+            return [(level, kind, data)]
+    return []
+
+
+class DnsStream:
+    """Questions over TCP: each with its length before it (RFC 1035, 4.2.2). Closed when the client is done."""
+
+    def __init__(self, service: Service, number: int, sock: socket.socket, source: tuple[str, int]) -> None:
+        """Wait for the first question."""
+        self.number = number
+        self._service, self._sock, self._source = service, sock, source
+        self._read = bytearray()
+        self._idle = service.loop.later(_DNS_IDLE_S, self.close)
+        service.loop.watch(sock.fileno(), READ, lambda _: self._ready())
+
+    def _ready(self) -> None:
+        try:
+            data = self._sock.recv(_MAX_DATAGRAM)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return
+        self._service.received_bytes += len(data)
+        self._read += data
+        while len(self._read) >= 2 and len(self._read) >= 2 + (size := int.from_bytes(self._read[:2], "big")):  # noqa: PLR2004
+            asked = bytes(self._read[2 : 2 + size])
+            del self._read[: 2 + size]
+            self._service.ask(asked, self._source, self._answer, datagram=False)
+
+    def _answer(self, packed: bytes) -> None:
+        if self._sock.fileno() < 0:
+            return
+        framed = len(packed).to_bytes(2, "big") + packed
+        try:
+            if self._sock.send(framed) != len(framed):
+                self.close()  # a client that does not read its answers
+        except OSError:
+            self.close()
+
+    def close(self, _error: str | None = None) -> None:
+        """End it."""
+        if self._sock.fileno() >= 0:
+            self._idle.cancel()
+            self._service.loop.forget(self._sock.fileno())
+            self._sock.close()
+            self._service.ended(self)
+
+
+class Lookers:
+    """A few threads that ask the host for names; so many questions wait, the rest fails at once."""
+
+    def __init__(self, look_up: LookUp, loop: Loop) -> None:
+        """Start none yet."""
+        self._look_up = look_up
+        self._asked: queue.SimpleQueue[tuple[int, str, int]] = queue.SimpleQueue()
+        self._found: queue.SimpleQueue[tuple[int, tuple[Address, ...] | None]] = queue.SimpleQueue()
+        self._waiting: dict[int, Found] = {}
+        self._count = self._threads = 0
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        loop.watch(self._wake, READ, lambda _: self._hand_back())
+
+    def look_up(self, host: str, family: int, found: Found) -> None:
+        """Ask; ``found`` is called by the loop later, or now with None when too many wait."""
+        if len(self._waiting) >= _WAITING_LOOKUPS:
+            found(None)
+            return
+        self._count += 1
+        self._waiting[self._count] = found
+        self._asked.put((self._count, host, family))
+        if self._threads < min(_LOOKERS, len(self._waiting)):
+            self._threads += 1
+            threading.Thread(target=self._work, daemon=True).start()
+
+    def give_up(self) -> None:
+        """Tell all who wait that nobody can tell."""
+        while self._waiting:
+            self._waiting.popitem()[1](None)
+
+    def _work(self) -> None:
+        while True:
+            number, host, family = self._asked.get()
+            self._found.put((number, self._look_up(host, family)))
+            os.eventfd_write(self._wake, 1)
+
+    def _hand_back(self) -> None:
+        os.eventfd_read(self._wake)
+        while True:
+            try:
+                number, addresses = self._found.get_nowait()
+            except queue.Empty:
+                return
+            found = self._waiting.pop(number, None)
+            if found is not None:
+                found(addresses)
+
+
+def ask_host(host: str, family: int) -> tuple[Address, ...] | None:
+    """Ask the resolver of the host; empty when the name has no address of that family, None when it cannot be told."""
+    try:
+        entries = socket.getaddrinfo(host.encode("ascii"), None, family, socket.SOCK_STREAM)
+    except socket.gaierror as err:
+        absent = {
+            socket.EAI_NONAME,
+            getattr(socket, "EAI_NODATA", socket.EAI_NONAME),
+            getattr(socket, "EAI_ADDRFAMILY", -9),
+        }
+        return () if err.errno in absent else None
+    except (OSError, UnicodeError):
+        return None
+    found = (ip_address(str(entry[4][0]).partition("%")[0]) for entry in entries)
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,82 @@
+"""Measure judging many runs against each other: time and memory, on indexes as sealed runs write them.
+
+    python scripts/bench_separation.py [--runs 10000] [--effects 1000] [--shared 0.01]
+
+Indexes are written to disk as a run does, and read from there as `supervise separate` does, without the verification of
+the logs: that cost is measured by `bench_log.py`, and is told here for one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from supervisor.verdict.pairs import separate_pairs
+from supervisor.verdict.run_index import Contact, RunIndex, decode_index, encode_index
+
+SECOND = 1_000_000_000
+BUDGET_S, BUDGET_BYTES = 60.0, 2 << 30
+
+
+def make_run(number: int, effects: int, shared: float, seed: int) -> RunIndex:
+    """Make one run: most effects in a place of its own, some in a place that every hundredth run uses too."""
+    chosen = random.Random(seed * 1_000_003 + number)  # noqa: S311 - figures of a benchmark
+    start_ns = number * SECOND
+    contacts = []
+    for effect in range(effects):
+        at_ns = start_ns + effect
+        everybodys = chosen.random() < shared
+        place = (
+            f"/srv/shared/{number % 100}/{chosen.randrange(50)}"
+            if everybodys
+            else f"/srv/own/{number}/d{effect % 40}/f{effect}"
+        )
+        how = chosen.choice(("changed", "read", "read"))
+        contacts.append(Contact(place.encode(), how, at_ns, at_ns + 5, (effect,)))
+    return RunIndex(
+        run=f"run-{number:06}", released_ns=start_ns, ended_ns=start_ns + SECOND // 2, contacts=tuple(contacts)
+    )
+
+
+def main() -> int:
+    """Write indexes, judge them, and tell."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=10_000)
+    parser.add_argument("--effects", type=int, default=1_000)
+    parser.add_argument("--shared", type=float, default=0.01, help="share of effects in places of several runs")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        paths = [Path(directory) / f"{number:06}" for number in range(options.runs)]
+        if (child := os.fork()) == 0:  # so that what was made is not counted as memory of judging
+            for number, path in enumerate(paths):
+                path.write_bytes(encode_index(make_run(number, options.effects, options.shared, options.seed)))
+            os._exit(0)
+        os.waitpid(child, 0)
+
+        def indexes() -> Iterator[RunIndex]:
+            return (decode_index(path.read_bytes()) for path in paths)
+
+        size = sum(path.stat().st_size for path in paths)
+        begun = time.perf_counter()
+        heads = [msgspec.structs.replace(index, contacts=()) for index in indexes()]
+        found = separate_pairs(heads, indexes)
+        took_s = time.perf_counter() - begun
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(f"{options.runs} runs of {options.effects} effects, indexes of {size / 1e6:.0f} MB")
+    print(f"{took_s:.1f} s (budget {BUDGET_S:.0f} s for 10,000 runs of 1,000), {peak / 1e6:.0f} MB (budget 2,147 MB)")
+    print(f"{len(found.units)} units, {len(found.edges)} edges told, {found.omitted} findings omitted")
+    return 0 if took_s <= BUDGET_S and peak <= BUDGET_BYTES else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""What the gateway saw and did: names that were asked for, connections, and its own beginning and end.
+
+Times are when it happened there. ``process`` is whoever the kernel saw begin to send from ``source``: None when that is
+not known any more. A connection is followed by its number: what is allowed or sinkholed ends with a `ConnectionClosed`.
+"""
+
+from __future__ import annotations
+
+from supervisor.events.base import Event, Origin
+
+
+class NameAsked(Event, frozen=True, kw_only=True):
+    r"""A name was looked up.
+
+    Attributes:
+        name: whole, as RFC 1035 writes names (5.1: bytes that are no letters as ``\DDD``), without the final dot.
+        record: what was asked for: ``A``, ``AAAA``, ``HTTPS``, ``PTR``, …
+        decision: ``answered``, ``refused``, ``sinkholed`` (answered with addresses that lead nowhere), ``local`` (a
+            name of the box itself), ``withheld`` (allowed, but it leads to an address out of reach), ``failed``
+            (allowed, but the resolver of the host could not tell) or ``malformed``.
+        answers: addresses, or the name that an address was an answer for.
+        data: the first bytes of what could not be read as a question.
+    """
+
+    origin: Origin = Origin.GATEWAY
+    name: str
+    record: str
+    decision: str
+    rule: str | None = None
+    reason: str | None = None
+    would_allow: str | None = None
+    answers: tuple[str, ...] = ()
+    transport: str = "udp"
+    source: str | None = None
+    data: bytes = b""
+
+
+class ConnectionAllowed(Event, frozen=True, kw_only=True):
+    """A connection was let through to ``dialled``.
+
+    Attributes:
+        ip, port: what the trial connected to.
+        host: the name that it was let through by, None for an address.
+        speaks: ``tls``, ``http``, ``http2`` or ``other``; None when the client said nothing before the server did.
+        encrypted_hello: the TLS hello hides another name (ECH): it was decided by the outer one.
+    """
+
+    origin: Origin = Origin.GATEWAY
+    connection: int
+    transport: str = "tcp"
+    ip: str
+    port: int
+    host: str | None = None
+    rule: str | None = None
+    speaks: str | None = None
+    encrypted_hello: bool = False
+    dialled: str | None = None
+    source: str | None = None
+
+
+class ConnectionSinkholed(Event, frozen=True, kw_only=True):
+    """A connection was accepted by the gateway itself, which passes nothing on."""
+
+    origin: Origin = Origin.GATEWAY
+    connection: int
+    transport: str = "tcp"
+    ip: str
+    port: int
+    host: str | None = None
+    rule: str | None = None
+    reason: str | None = None
+    would_allow: str | None = None
+    source: str | None = None
+
+
+class ConnectionClosed(Event, frozen=True, kw_only=True):
+    """A connection that was allowed or sinkholed came to its end.
+
+    Attributes:
+        decision: ``allowed`` or ``sinkholed``; the other fields as they were when that was decided.
+        bytes_out: what was passed on to the server.
+        bytes_in: what was passed back.
+        kept_bytes: what the client sent and was not passed on.
+        data_out: of a sinkholed connection, the first 4 KiB that the client sent.
+        error: why it ended, when that was not the wish of either end.
+    """
+
+    origin: Origin = Origin.GATEWAY
+    connection: int
+    transport: str = "tcp"
+    ip: str
+    port: int
+    host: str | None = None
+    decision: str
+    bytes_out: int = 0
+    bytes_in: int = 0
+    kept_bytes: int = 0
+    opened_ns: int = 0
+    data_out: bytes = b""
+    error: str | None = None
+    source: str | None = None
+
+
+class GatewayStarted(Event, frozen=True, kw_only=True):
+    """The gateway serves the trial's network."""
+
+    origin: Origin = Origin.GATEWAY
+
+
+class GatewayStopped(Event, frozen=True, kw_only=True):
+    """The gateway came to its end as it was told to; what it counted is held against the kernel's own counters.
+
+    Attributes:
+        connections: that it accepted.
+        questions: that it was asked by datagram.
+        received_bytes: that it took from the trial, over connections and in questions.
+    """
+
+    origin: Origin = Origin.GATEWAY
+    connections: int
+    questions: int
+    received_bytes: int
+
+
+class GatewayDied(Event, frozen=True, kw_only=True):
+    """The gateway ended before it was told to: from then on everything was refused, and what it saw last is lost."""
+
+    origin: Origin = Origin.SUPERVISOR
+    problem: str

@@ -1,0 +1,25 @@
+"""What will run later by itself: triggers that a trial left, as found among its files when it had ended."""
+
+from __future__ import annotations
+
+from supervisor.events.base import Event
+
+
+class ScheduleFound(Event, frozen=True, kw_only=True):
+    """A file that makes something run later was left behind.
+
+    Attributes:
+        path: relative to the workspace inside it, absolute elsewhere.
+        what: which kind of trigger, see ``policies/triggers.toml``.
+        when: ``autonomous`` or ``dormant``.
+        route: ``schedule`` or ``container``.
+        kept: it lies where writes are kept; elsewhere they are discarded.
+        next_ns: when it runs next, CLOCK_REALTIME; None when it does not say, or not in a way that we can read.
+    """
+
+    path: bytes
+    what: str
+    when: str
+    route: str
+    kept: bool
+    next_ns: int | None = None

@@ -1,0 +1,167 @@
+"""Runs that were kept, judged against each other: what `supervise separate` and `supervisor.separate` are made of.
+
+The rule: nothing is believed that a log does not vouch for. A run that is missing, was never sealed, does not verify or
+comes from a version that wrote no index is told with the reason, and its edges are unresolved; it is never left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from supervisor.errors import LogError, LogUnsealedError, UsageError
+from supervisor.launch.registry import Registry, read_registry
+from supervisor.launch.state import Home, RunDir
+from supervisor.reading import verify_run
+from supervisor.report.separation import separation_json
+from supervisor.verdict.pairs import FULL, Separated, separate_pairs
+from supervisor.verdict.run_index import RunIndex, decode_index
+
+_NAMED = 5
+"""How many runs a warning names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsSeparated:
+    """The answer about some runs.
+
+    Attributes:
+        heads: one a run, in the order that they were named; those with a ``problem`` prove nothing.
+        found: units and edges, over the places of the heads.
+        repeated: runs that were named more than once, and are counted once.
+        missing: runs that the registry of this home knows, and that are not there any more.
+        unsealed: of those that are there, the ones that are not among the heads and have no index yet.
+        registry: what is wrong with the registry itself, and which heads it does not have.
+    """
+
+    heads: tuple[RunIndex, ...]
+    found: Separated
+    repeated: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    unsealed: tuple[str, ...] = ()
+    registry: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The ids, in order."""
+        return [head.run for head in self.heads]
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the form that ``supervise separate --json`` prints."""
+        answer = separation_json(self.names, self.found)
+        answer["problems"] = [
+            {"run": head.run, "problem": head.problem} for head in self.heads if head.problem is not None
+        ] + [{"run": name, "problem": "named more than once, counted once"} for name in self.repeated]
+        answer["registry"] = {"missing": self.missing, "unsealed": self.unsealed, "problems": self.registry}
+        return answer
+
+
+def warnings(answer: RunsSeparated) -> Iterator[str]:
+    """Say what the reader of an answer must know beside it."""
+    yield from (f"{head.run}: {head.problem}" for head in answer.heads if head.problem is not None)
+    yield from (f"{name} is named more than once, and counted once" for name in answer.repeated)
+    yield from answer.registry
+    for names, what in ((answer.missing, "not there any more"), (answer.unsealed, "never sealed, or still running")):
+        if names:
+            named = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
+            yield f"started here, not counted, {what}: {named}"
+
+
+def everything(home: Home) -> list[str]:
+    """Give the ids of all runs that were ever started here, those that are gone too."""
+    started = [entry.run for entry in read_registry(home.path).entries]
+    return list(dict.fromkeys([*started, *(run.id for run in home.all())]))
+
+
+def separate_runs(home: Home, references: Sequence[str]) -> RunsSeparated:
+    """Judge runs against each other.
+
+    Args:
+        home: where runs are kept.
+        references: ids, unique prefixes, ``last``, or directories.
+
+    Raises:
+        UsageError: fewer than two different runs are named, or a reference means more than one run.
+    """
+    runs, repeated = _resolve(home, references)
+    if len(runs) < 2:  # noqa: PLR2004
+        message = f"expected two or more different runs, got {len(runs)}"
+        raise UsageError(message, place="separate", hint="`supervise ls` lists the runs")
+    whole: list[RunIndex] = []
+    heads: list[RunIndex] = []
+    for name, run in runs.items():
+        index = _load(name, run)
+        heads.append(msgspec.structs.replace(index, contacts=()))
+        if len(runs) <= FULL:
+            whole.append(index)
+    known = {head.run: run for head, run in zip(heads, runs.values(), strict=True)}
+
+    def indexes() -> Iterable[RunIndex]:
+        return whole or _read_again(heads, known)
+
+    registry = read_registry(home.path)
+    lines = {entry.digest for entry in registry.entries}
+    unregistered = (head.run for head in heads if head.registered is not None and head.registered not in lines)
+    there = {run.id for run in home.all()}
+    return RunsSeparated(
+        heads=tuple(heads),
+        found=separate_pairs(heads, indexes),
+        repeated=repeated,
+        missing=tuple(dict.fromkeys(entry.run for entry in registry.entries if entry.run not in there)),
+        unsealed=tuple(name for name in _unsealed(home, registry) if name not in known),
+        registry=(*registry.problems, *(f"{run} is not in the registry as its log says" for run in unregistered)),
+    )
+
+
+def _resolve(home: Home, references: Sequence[str]) -> tuple[dict[str, RunDir | None], tuple[str, ...]]:
+    """Find the runs that are meant, each once; one that is not there keeps its place."""
+    runs: dict[str, RunDir | None] = {}
+    repeated: list[str] = []
+    for reference in references:
+        try:
+            run: RunDir | None = home.find(reference)
+        except UsageError as err:
+            if "no run is named" not in str(err) and "no run in this directory" not in str(err):
+                raise
+            run = None
+        name = reference if run is None else run.id
+        if name in runs:
+            repeated.append(name)
+        runs.setdefault(name, run)
+    return runs, tuple(dict.fromkeys(repeated))
+
+
+def _load(name: str, run: RunDir | None) -> RunIndex:
+    """Read the index of a run that its log vouches for, or say why there is none."""
+    if run is None:
+        return RunIndex(run=name, problem="there is no such run")
+    try:
+        verify_run(run)
+    except LogUnsealedError:
+        return RunIndex(run=name, problem="it was never sealed")
+    except LogError as err:
+        return RunIndex(run=name, problem=f"it does not verify: {err}")
+    try:
+        index = decode_index(run.index.read_bytes())
+    except FileNotFoundError:
+        return RunIndex(run=name, problem="it was sealed by a version that kept no index of what it met")
+    except (OSError, msgspec.DecodeError) as err:
+        return RunIndex(run=name, problem=f"its index cannot be read: {err}")
+    return index
+
+
+def _read_again(heads: Sequence[RunIndex], known: dict[str, RunDir | None]) -> Iterator[RunIndex]:
+    for head in heads:
+        run = known[head.run]
+        yield head if head.problem is not None or run is None else decode_index(run.index.read_bytes())
+
+
+def _unsealed(home: Home, registry: Registry) -> Iterator[str]:
+    """Give the runs that were released and have no index: they were never sealed, or still run."""
+    started = dict.fromkeys(entry.run for entry in registry.entries)
+    for run in home.all():
+        if run.id in started and not run.index.exists():
+            yield run.id

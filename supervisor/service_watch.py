@@ -1,0 +1,245 @@
+"""Asks the services of a policy, beside the trial: at its boundaries, and again and again while it settles.
+
+Laws:
+    * Everything runs in threads of its own: a service that hangs keeps neither a signal nor the trial waiting.
+    * At a boundary every answer is told; in between only one that differs from the one before.
+    * A service that asks for patience (``Retry-After``) is left alone until then, but for the boundaries.
+    * What the trial announced is asked about, and is nothing more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from policies.types import Policy, Service, ServiceStatus
+from probes.services.answers import Answer
+from probes.services.asking import Asker, asks_by_operation, warm_up
+from supervisor import clock
+
+SLACK_S = 1.0
+"""How much longer than a deadline somebody waits for the threads themselves."""
+
+_UNSETTLED = frozenset({ServiceStatus.PENDING, ServiceStatus.UNKNOWN})
+_STOP = ""
+_OPERATION_CHARS = 200
+_NANO = 1_000_000_000
+
+
+class Tell(Protocol):
+    """Puts one answer in the log."""
+
+    def __call__(
+        self, *, service: str, moment: str, answer: Answer, asked_ns: int, operations: tuple[str, ...]
+    ) -> object:
+        """Record it; called from any thread."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Asked:
+    """One service, and where it stands."""
+
+    asker: Asker
+    every_s: float
+    by_operation: bool
+    last: Answer | None = None
+    due_ns: int = 0
+    operations: list[str] = field(default_factory=list)
+
+
+class ServiceWatch:
+    """Asks all services that can be asked. `start`, then `ask` at boundaries and `follow` in between, then `stop`."""
+
+    def __init__(self, policy: Policy, *, run: str, environ: Mapping[str, str], tell: Tell) -> None:
+        """Prepare; nothing is asked and no thread runs yet.
+
+        Args:
+            policy: its services that have a ``settle`` are asked.
+            run: id.
+            environ: of the supervisor, for credentials.
+            tell: records answers.
+        """
+        self._tell = tell
+        self._kinds = tuple({one.settle.kind for one in policy.services if one.settle is not None})
+        self._asked = {one.name: _prepare(one, run, environ) for one in policy.services if one.settle is not None}
+        self._moments: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._following = False
+        self._failure: BaseException | None = None
+        self._answered_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._settled_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._thread = threading.Thread(target=self._loop, name="supervise-services", daemon=True)
+        deadlines = [one.settle.deadline_s for one in policy.services if one.settle is not None]
+        self.patience_s = max(deadlines, default=0.0) + SLACK_S
+
+    @property
+    def answered(self) -> int:
+        """A descriptor that is readable once every service has answered, or failed to, at the boundary asked for."""
+        return self._answered_fd
+
+    @property
+    def settled(self) -> int:
+        """A descriptor that is readable once no service that is followed may still act."""
+        return self._settled_fd
+
+    def start(self) -> None:
+        """Begin to wait for questions."""
+        self._thread.start()
+
+    def ask(self, moment: str) -> None:
+        """Have all services asked now; `answered` becomes readable."""
+        _clear(self._answered_fd)
+        self._moments.put(moment)
+
+    def follow(self, *, on: bool) -> None:
+        """Ask again and again from now on, or no more."""
+        _clear(self._settled_fd)
+        with self._lock:
+            self._following = on
+        self._moments.put("settling" if on else "wake")
+
+    def announce(self, note: str) -> None:
+        """Take a note of the trial that names an operation: ``{"service": NAME, "operation": ID}``."""
+        named = parse_announcement(note)
+        asked = self._asked.get(named[0]) if named else None
+        if named is None or asked is None:
+            return
+        with self._lock:
+            if named[1] not in asked.operations:
+                asked.operations.append(named[1])
+
+    def stop(self) -> None:
+        """Ask no more. What a thread failed of is raised.
+
+        Raises:
+            LogError: an answer could not be recorded.
+        """
+        if self._thread.is_alive():
+            self._moments.put(_STOP)
+            self._thread.join(self.patience_s + SLACK_S)
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def close(self) -> None:
+        """Let go of what is left, on the way out."""
+        self._moments.put(_STOP)
+        if self._thread.is_alive():
+            self._thread.join(SLACK_S)
+        os.close(self._answered_fd)
+        os.close(self._settled_fd)
+
+    # -- the thread ----------------------------------------------------------------------------------------------
+
+    def _loop(self) -> None:
+        try:
+            for kind in self._kinds:
+                warm_up(kind)
+            while (moment := self._next()) != _STOP:
+                if moment == "settling":
+                    self._round(moment, [one for one in self._asked.values() if one.due_ns <= clock.boottime_ns()])
+                elif moment != "wake":
+                    self._round(moment, list(self._asked.values()))
+                    os.eventfd_write(self._answered_fd, 1)
+                if self._following and self._all_settled():
+                    os.eventfd_write(self._settled_fd, 1)
+        except BaseException as err:  # noqa: BLE001 - raised again by `stop`, in the thread of whoever waits
+            self._failure = err
+            os.eventfd_write(self._answered_fd, 1)
+            os.eventfd_write(self._settled_fd, 1)
+
+    def _next(self) -> str:
+        """Wait for a question, or until it is time to ask again."""
+        with self._lock:
+            following = self._following
+        due = [one.due_ns for one in self._asked.values() if self._may_act(one)]
+        if not following or not due:
+            return self._moments.get()
+        try:
+            return self._moments.get(timeout=max(0.0, (min(due) - clock.boottime_ns()) / _NANO))
+        except queue.Empty:
+            return "settling"
+
+    def _round(self, moment: str, asked: list[_Asked]) -> None:
+        """Ask some services at once, and tell what they say."""
+        threads = [threading.Thread(target=self._one, args=(moment, one), daemon=True) for one in asked]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _one(self, moment: str, asked: _Asked) -> None:
+        with self._lock:
+            operations = tuple(asked.operations) if asked.by_operation else ()
+        asked_ns = clock.boottime_ns()
+        answer = asked.asker.ask(operations)
+        before, asked.last = asked.last, answer
+        wait_s = max(asked.every_s, answer.wait_s or 0.0)
+        asked.due_ns = clock.boottime_ns() + int(wait_s * _NANO)
+        if moment == "settling" and before is not None and _says(before) == _says(answer):
+            return
+        try:
+            self._tell(
+                service=asked.asker.service.name,
+                moment=moment,
+                answer=answer,
+                asked_ns=asked_ns,
+                operations=operations,
+            )
+        except BaseException as err:  # noqa: BLE001 - as above
+            self._failure = err
+
+    def _all_settled(self) -> bool:
+        return not any(self._may_act(one) for one in self._asked.values())
+
+    @staticmethod
+    def _may_act(asked: _Asked) -> bool:
+        return asked.last is None or asked.last.status in _UNSETTLED
+
+
+def parse_announcement(note: str) -> tuple[str, str] | None:
+    """Read a note that names a service and an operation; None for every other note."""
+    if not note.startswith("{"):
+        return None
+    try:
+        said = json.loads(note)
+    except ValueError:
+        return None
+    service, operation = said.get("service"), said.get("operation")
+    if isinstance(operation, int) and not isinstance(operation, bool):
+        operation = str(operation)
+    if not isinstance(service, str) or not isinstance(operation, str) or not 0 < len(operation) <= _OPERATION_CHARS:
+        return None
+    return service, operation
+
+
+def watch_services(policy: Policy, *, run: str, environ: Mapping[str, str], tell: Tell) -> ServiceWatch | None:
+    """Give a watch for the services that can be asked; None when there are none."""
+    if not any(one.settle is not None for one in policy.services):
+        return None
+    return ServiceWatch(policy, run=run, environ=environ, tell=tell)
+
+
+def _prepare(service: Service, run: str, environ: Mapping[str, str]) -> _Asked:
+    settle = service.settle
+    if settle is None:
+        message = f"service {service.name} cannot be asked"
+        raise ValueError(message)
+    asker = Asker(service, settle, run=run, environ=environ)
+    return _Asked(asker=asker, every_s=settle.every_s, by_operation=asks_by_operation(settle))
+
+
+def _says(answer: Answer) -> tuple[ServiceStatus, str]:
+    return answer.status, answer.detail
+
+
+def _clear(descriptor: int) -> None:
+    try:
+        os.eventfd_read(descriptor)
+    except BlockingIOError:
+        return

@@ -1,0 +1,161 @@
+"""Where runs meet: their contacts, brought together by what they are contacts with.
+
+In: indexes, read once or twice each; out: groups of parties, one a resource that one run changed and another one met.
+
+The laws:
+
+1. Two runs meet where their keys are equal; a key is a hash of what is shared, so no pair is looked at for nothing.
+2. A change of a path is met by whoever touches that path, looks for something below it, or lists where it lies.
+3. Whoever works in a directory may have looked at anything in it: look-ups there are not witnessed one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from supervisor.verdict.run_index import Contact, RunIndex
+
+Key = int
+Indexes = Callable[[], Iterable[RunIndex]]
+"""Gives the indexes in the same order each time that it is asked."""
+
+_SEVERAL = -1
+_LISTING = frozenset({"listed", "looked"})
+
+
+class Resource(StrEnum):
+    """What is met: a path, the entries of a directory, or anything of a workspace."""
+
+    PATH = "path"
+    ENTRIES = "entries"
+    ANYTHING = "anything"
+
+
+@dataclass(slots=True)
+class Party:
+    """One run's part in a group: its first change, if it made one, and its last contact, if it met anything."""
+
+    run: int
+    changed: Contact | None = None
+    met: Contact | None = None
+
+    def change(self, contact: Contact) -> None:
+        """Take a change; the first one counts."""
+        if self.changed is None or contact.first_ns < self.changed.first_ns:
+            self.changed = contact
+
+    def meet(self, contact: Contact) -> None:
+        """Take a contact; the last one counts."""
+        if self.met is None or contact.last_ns > self.met.last_ns:
+            self.met = contact
+
+    @property
+    def first_ns(self) -> int:
+        """When it first took part, as far as is kept."""
+        return min(contact.first_ns for contact in (self.changed, self.met) if contact is not None)
+
+    def found(self, path: bytes) -> str | None:
+        """Give what it found at a path, where that was checked."""
+        states = (one.before for one in (self.changed, self.met) if one is not None and one.path == path)
+        return next((state for state in states if state is not None), None)
+
+    def meets(self, other: Party) -> bool:
+        """Tell whether it met what another party changed."""
+        return self.met is not None and other.changed is not None and self.met.last_ns > other.changed.first_ns
+
+
+@dataclass(slots=True)
+class Group:
+    """The parties of one resource, by run. ``path`` is what was changed, of `Resource.PATH` only."""
+
+    resource: Resource
+    parties: dict[int, Party] = field(default_factory=dict)
+    path: bytes = b""
+
+    def party(self, run: int) -> Party:
+        """Give the part of a run."""
+        return self.parties.setdefault(run, Party(run))
+
+
+def gather(indexes: Indexes) -> list[Group]:
+    """Bring together what one run changed and another one met.
+
+    Memory grows with the number of changes, and with what is really shared.
+    """
+    owner = _owners(indexes)
+    groups: dict[Key, Group] = {}
+    for run, index in enumerate(indexes()):
+        for key, resource, contact in _met_keys(index, owner):
+            who = owner.get(key)
+            if who is not None and who != run:
+                groups.setdefault(key, Group(resource)).party(run).meet(contact)
+    wanted = {owner[key] for key in groups}
+    for run, index in enumerate(indexes()):
+        if run in wanted or _SEVERAL in wanted:
+            for key, resource, contact in _changed_keys(index):
+                if key in groups:
+                    groups[key].party(run).change(contact)
+                    if resource is Resource.PATH:  # who changes a path has met it; what lies beside it, he has not
+                        groups[key].path = contact.path
+                        groups[key].party(run).meet(contact)
+    return [group for group in groups.values() if len(group.parties) > 1]
+
+
+def _owners(indexes: Indexes) -> dict[Key, int]:
+    """Tell who changed what: a run's number, or that there are several."""
+    owner: dict[Key, int] = {}
+    for run, index in enumerate(indexes()):
+        for key, _, _ in _changed_keys(index):
+            if owner.setdefault(key, run) != run:
+                owner[key] = _SEVERAL
+    return owner
+
+
+def _changed_keys(index: RunIndex) -> Iterator[tuple[Key, Resource, Contact]]:
+    """Give the keys under which the changes of a run are met."""
+    seen: set[tuple[Resource, bytes]] = set()
+    for contact in index.contacts:
+        if contact.how != "changed":
+            continue
+        yield hash((Resource.PATH, contact.path)), Resource.PATH, contact
+        parent = _parent(contact.path)
+        yield hash((Resource.ENTRIES, parent)), Resource.ENTRIES, contact
+        while (Resource.ANYTHING, parent) not in seen:
+            seen.add((Resource.ANYTHING, parent))
+            yield hash((Resource.ANYTHING, parent)), Resource.ANYTHING, contact
+            parent = _parent(parent)
+
+
+def _met_keys(index: RunIndex, owner: Mapping[Key, int]) -> Iterator[tuple[Key, Resource, Contact]]:
+    """Give the keys under which a run meets changes of others."""
+    above: dict[bytes, tuple[Key, ...]] = {}
+    for contact in index.contacts:
+        yield hash((Resource.PATH, contact.path)), Resource.PATH, contact
+        if contact.how in _LISTING and contact.error is None:
+            yield hash((Resource.ENTRIES, contact.path)), Resource.ENTRIES, contact
+        parent = _parent(contact.path)
+        keys = above.get(parent)
+        if keys is None:
+            keys = above[parent] = tuple(_changed_above(parent, owner))
+        for key in keys:
+            yield key, Resource.PATH, contact
+    if index.workspace:
+        may_look = Contact(index.workspace, "may look", index.released_ns, index.ended_ns)
+        yield hash((Resource.ANYTHING, index.workspace)), Resource.ANYTHING, may_look
+
+
+def _changed_above(directory: bytes, owner: Mapping[Key, int]) -> Iterator[Key]:
+    """Give the keys of a directory and those above it that somebody changed."""
+    while True:
+        key = hash((Resource.PATH, directory))
+        if key in owner:
+            yield key
+        if directory == b"/":
+            return
+        directory = _parent(directory)
+
+
+def _parent(path: bytes) -> bytes:
+    return path.rpartition(b"/")[0] or b"/"

@@ -1,0 +1,308 @@
+"""What one run says to others: the short form of its facts from which pairs of runs are judged.
+
+In: facts, the policy and the judgement of one run; out: a `RunIndex`. It is made when the run is sealed, is bound by
+the seal, and can be made again from the log. Times are wall-clock nanoseconds of the machine that ran it.
+
+The rule it keeps: what can reach another run is here, what cannot is not. A write that was staged and never applied is
+nobody's contact; what was read is one, wherever it lies, since another run may have put it there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from collections.abc import Iterator
+
+import msgspec
+
+from policies.types import FilesMode, Policy
+from supervisor.evidence.facts import Facts, FileHistory, FileState, Route, Touch
+from supervisor.evidence.naming import show
+from supervisor.verdict.judge import Judgement
+
+SCHEMA = "run-index/1"
+
+_CONTENDED_ERRORS = {11: "EAGAIN", 28: "ENOSPC", 122: "EDQUOT"}
+_KERNEL = (b"/proc/", b"/sys/", b"/dev/")
+_KEPT_EVENTS = 3
+
+
+class Contact(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One way in which a run met a path of the host.
+
+    Attributes:
+        how: ``changed``, ``read``, ``listed``, ``looked``, ``executed`` or ``mapped``.
+        error: errno of look-ups that failed.
+        before, after: what the path was before the run and after it (`state_digest`), where that is known.
+    """
+
+    path: bytes
+    how: str
+    first_ns: int
+    last_ns: int
+    events: tuple[int, ...] = ()
+    error: int | None = None
+    before: str | None = None
+    after: str | None = None
+
+
+class Server(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One server that a run reached. ``state`` is what the policy declares of it, None for nothing."""
+
+    address: str
+    name: str | None
+    state: str | None
+    first_ns: int
+    last_ns: int
+    events: tuple[int, ...] = ()
+
+
+class Secret(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One use of a credential, by its fingerprint; ``action`` as in `supervisor.evidence.facts.CredentialUse`."""
+
+    fingerprint: str
+    name: str
+    action: str
+    events: tuple[int, ...] = ()
+
+
+class Mark(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Something about the run as a whole, in words: a gap, a sign of contention, an effect that acts later."""
+
+    rule: str
+    text: str
+    events: tuple[int, ...] = ()
+    route: str = ""
+
+
+class RunIndex(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """All that a pair is judged from.
+
+    Attributes:
+        problem: why this run proves nothing (missing, unsealed, not verified), None when it does.
+        registered: digest of its line in the registry, None for a run from before there was one, or outside a home.
+        unit: ``run``, or ``stream:NAME`` for runs that are declared to be one unit.
+        released_ns, ended_ns: from its release until nothing of it was alive.
+        workspace: of the host; empty where the run had none.
+        places: shared places, mounted into the box as they are.
+        gaps: those that cost separation. ``later``: effects of it that act, or may act, after its end.
+    """
+
+    schema: str = SCHEMA
+    run: str
+    problem: str | None = None
+    registered: str | None = None
+    unit: str = "run"
+    released_ns: int = 0
+    ended_ns: int = 0
+    workspace: bytes = b""
+    places: tuple[bytes, ...] = ()
+    contacts: tuple[Contact, ...] = ()
+    servers: tuple[Server, ...] = ()
+    secrets: tuple[Secret, ...] = ()
+    contention: tuple[Mark, ...] = ()
+    gaps: tuple[Mark, ...] = ()
+    later: tuple[Mark, ...] = ()
+    assumptions: tuple[str, ...] = ()
+
+
+_DECODER = msgspec.msgpack.Decoder(RunIndex)
+
+
+def index_run(
+    facts: Facts, policy: Policy, judgement: Judgement, *, run: str, workspace: bytes, registered: str | None = None
+) -> RunIndex:
+    """Make the index of one run.
+
+    Args:
+        facts: with what became of the stage.
+        policy: of the run.
+        judgement: its verdicts and open effects.
+        run: its id.
+        workspace: absolute, as the host names it.
+        registered: digest of its line in the registry.
+    """
+    line = facts.timeline
+    offset_ns = line.realtime_offset_ns
+    released_ns = line.released_ns or 0
+    ended_ns = line.emptied_ns or line.settled_ns or line.endpoint_ns or released_ns
+    return RunIndex(
+        run=run,
+        registered=registered,
+        unit=policy.claim.unit,
+        released_ns=released_ns + offset_ns,
+        ended_ns=ended_ns + offset_ns,
+        workspace=workspace,
+        places=tuple(
+            posixpath.normpath(posixpath.join(workspace, place.path.encode(errors="surrogateescape")))
+            for place in policy.files.shared
+        ),
+        contacts=tuple(_contacts(facts, policy, workspace, offset_ns)),
+        servers=tuple(_servers(facts, policy, offset_ns)),
+        secrets=tuple(_secrets(facts)),
+        contention=tuple(_contention(facts)),
+        gaps=tuple(_gaps(facts)),
+        later=tuple(_later(judgement)),
+        assumptions=judgement.separation.assumptions,
+    )
+
+
+def encode_index(index: RunIndex) -> bytes:
+    """Write an index as the bytes of its file (MessagePack)."""
+    return msgspec.msgpack.encode(index)
+
+
+def decode_index(data: bytes) -> RunIndex:
+    """Read an index.
+
+    Raises:
+        msgspec.DecodeError: it is none.
+    """
+    return _DECODER.decode(data)
+
+
+def state_digest(state: FileState | None) -> str | None:
+    """Say what a path was in one short word: kind, content, mode, owner and attributes; a path that was not there too.
+
+    None when the content is not known, so that two unknown states are never taken for the same.
+    """
+    if state is None:
+        return "absent"
+    if state.problem is not None or (state.digest is None and state.kind in {"file", "symlink"}):
+        return None
+    parts = (state.kind.value, state.digest, state.mode, state.uid, state.gid, sorted(state.xattrs))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+
+# -- contacts with files -------------------------------------------------------------------------------------------
+
+
+def _contacts(facts: Facts, policy: Policy, workspace: bytes, offset_ns: int) -> Iterator[Contact]:
+    states = {_absolute(history, workspace): history for history in facts.files}
+    for touch in facts.touches:
+        yield _touched(touch, states.get(touch.path), offset_ns)
+    told = {touch.path for touch in facts.touches}
+    for read in facts.reads:
+        if read.path not in told and not read.path.startswith(_KERNEL) and not _own(states.get(read.path)):
+            yield _touched(read, None, offset_ns)
+    for path, history in states.items():
+        if path not in told and history.in_workspace and _reached_host(history, facts, policy):
+            yield _left_behind(path, history, facts, policy, offset_ns)
+
+
+def _absolute(history: FileHistory, workspace: bytes) -> bytes:
+    if not history.in_workspace:
+        return history.path
+    return workspace if history.path == b"." else workspace.rstrip(b"/") + b"/" + history.path
+
+
+def _touched(touch: Touch, history: FileHistory | None, offset_ns: int) -> Contact:
+    return Contact(
+        path=touch.path,
+        how="looked" if touch.how == "changed" and touch.error is not None else touch.how,
+        first_ns=touch.first_ns + offset_ns,
+        last_ns=touch.last_ns + offset_ns,
+        events=touch.events[:_KEPT_EVENTS],
+        error=touch.error,
+        before=state_digest(history.before) if history and history.net is not None else None,
+        after=state_digest(history.after) if history and history.net is not None else None,
+    )
+
+
+def _own(history: FileHistory | None) -> bool:
+    """Tell whether a path holds what the run itself made: reading that meets nobody."""
+    return history is not None and bool(history.changes) and (history.private or history.before is None)
+
+
+def _reached_host(history: FileHistory, facts: Facts, policy: Policy) -> bool:
+    """Tell whether a change of the workspace was, at any moment, where others could meet it."""
+    if not history.changes:
+        return False
+    if policy.files.mode is FilesMode.DIRECT:
+        return True
+    committed = facts.timeline.committed
+    if committed is None or committed.state == "kept":
+        return False
+    return history.allowed and history.net != "unchanged" and history.path not in committed.left_out
+
+
+def _left_behind(path: bytes, history: FileHistory, facts: Facts, policy: Policy, offset_ns: int) -> Contact:
+    line = facts.timeline
+    if policy.files.mode is FilesMode.DIRECT:
+        first_ns, last_ns = history.changes[0].at_ns, max(change.at_ns for change in history.changes)
+    else:
+        # Staged writes reach the host when they are applied: after everything that the trial did.
+        first_ns = last_ns = line.emptied_ns or line.endpoint_ns or 0
+    return Contact(
+        path=path,
+        how="changed",
+        first_ns=first_ns + offset_ns,
+        last_ns=last_ns + offset_ns,
+        events=history.events[-_KEPT_EVENTS:],
+        before=state_digest(history.before),
+        after=state_digest(history.after),
+    )
+
+
+# -- servers and credentials -----------------------------------------------------------------------------------------
+
+
+def _servers(facts: Facts, policy: Policy, offset_ns: int) -> Iterator[Server]:
+    """Give whom the trial reached: through the gateway by what was really dialled, else by the socket's path."""
+    declared = {service.at: service.state.value for service in policy.services}
+    for flow in facts.flows:
+        if flow.decision != "allowed":
+            continue
+        name = f"{flow.host or flow.ip}:{flow.port}"
+        for address in flow.dialled or (f"{flow.ip}:{flow.port}",):
+            state = declared.get(name) or declared.get(address)
+            span = flow.first_ns + offset_ns, flow.last_ns + offset_ns
+            yield Server(address, name, state, *span, flow.events[:_KEPT_EVENTS])
+    for contact in facts.contacts:
+        if contact.error is None:
+            at_ns = contact.first_ns + offset_ns
+            where = contact.what if contact.path is None else f"unix:{show(contact.path)}"
+            yield Server(where, None, declared.get(where), at_ns, at_ns, contact.events[:_KEPT_EVENTS])
+
+
+def _secrets(facts: Facts) -> Iterator[Secret]:
+    for use in facts.credentials:
+        if use.fingerprint is not None:
+            yield Secret(use.fingerprint, use.name, use.action, use.events[:_KEPT_EVENTS])
+
+
+# -- marks ---------------------------------------------------------------------------------------------------------
+
+
+def _contention(facts: Facts) -> Iterator[Mark]:
+    """Find signs that the run was short of something it may have shared: time, space, processes, memory."""
+    line = facts.timeline
+    if line.endpoint_reason == "timeout":
+        yield Mark("timeout", "its time ran out", _numbers(facts, "trial.endpoint"))
+    for met in facts.limits:
+        yield Mark("limit", f"its limit of {met.resource} {met.effect} it {met.times} times", met.events)
+    for history in facts.files:
+        for attempt in history.attempts:
+            if attempt.error in _CONTENDED_ERRORS:
+                text = f"{show(history.path)}: {_CONTENDED_ERRORS[attempt.error]}"
+                yield Mark("refused-for-want", text, (attempt.event,))
+                return
+
+
+def _gaps(facts: Facts) -> Iterator[Mark]:
+    for gap in facts.gaps:
+        if "separation" in gap.costs:
+            yield Mark(gap.rule, gap.text, gap.events, gap.route.value)
+    if facts.timeline.emptied_ns is None:
+        yield Mark("not-emptied", "nobody saw it empty: it may still act", (), Route.PROCESS.value)
+
+
+def _later(judgement: Judgement) -> Iterator[Mark]:
+    for effect in judgement.open_effects:
+        if "runs" in effect.could_affect and effect.route in {Route.SCHEDULE, Route.CONTAINER}:
+            yield Mark("acts-later", effect.what, effect.events, effect.route)
+
+
+def _numbers(facts: Facts, kind: str) -> tuple[int, ...]:
+    found = facts.timeline.events.get(kind)
+    return () if found is None else (found,)

@@ -1,0 +1,106 @@
+"""Whose doing a change of a shared place was: what the watch saw against what the trial did."""
+
+from __future__ import annotations
+
+import pytest
+from transcript import MS, Transcript
+
+from supervisor import events as ev
+from supervisor.events.places import Sighting
+from supervisor.evidence.foreign import SLACK_NS, find_foreign
+
+PLACE = b"/srv/shared"
+PATH = PLACE + b"/f"
+
+
+def sight(change: str, at_ns: int, path: bytes = PATH) -> Sighting:
+    """See a change a millisecond after it happened, at the latest."""
+    return Sighting(path=path, change=change, since_ns=at_ns - MS, seen_ns=at_ns + MS)
+
+
+def trial() -> Transcript:
+    """Give a trial that runs."""
+    told = Transcript()
+    told.begin()
+    return told
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "changes"),
+    [
+        (ev.FileOpened, {"reads": False, "writes": True, "created": True}, ["created"]),
+        (ev.FileOpened, {"reads": False, "writes": True, "truncates": True}, ["modified"]),
+        (ev.FileWritten, {"count": 1, "size_bytes": 1, "last_ns": 0}, ["modified", "attributes"]),
+        (ev.FileDeleted, {}, ["deleted"]),
+        (ev.FileCreated, {"what": ev.Kind.DIRECTORY}, ["created"]),
+        (ev.FileTruncated, {"size_bytes": 0}, ["modified"]),
+        (ev.FileChanged, {"attribute": "times"}, ["attributes", "modified"]),
+        (ev.FileRenamed, {"new_path": b"/elsewhere"}, ["moved"]),
+    ],
+)
+def test_what_the_trial_did_is_its_own(kind: type[ev.Event], fields: dict[str, object], changes: list[str]) -> None:
+    """Each change is explained by the event of the call that made it."""
+    told = trial()
+    event = told.file(kind, PATH, **fields)
+    assert find_foreign([sight(change, event.time_ns) for change in changes], told.events) == []
+
+
+def test_another_way_another_time_and_another_path_are_somebody_elses() -> None:
+    """The trial wrote the file: that explains no deletion, no earlier write, and no neighbour's."""
+    told = trial()
+    event = told.file(ev.FileWritten, PATH, count=1, size_bytes=1, last_ns=0)
+    others = [
+        sight("deleted", event.time_ns),
+        sight("modified", event.time_ns - 2 * SLACK_NS),
+        sight("modified", event.time_ns + 2 * SLACK_NS),
+        sight("modified", event.time_ns, PATH + b"2"),
+    ]
+    assert find_foreign(others, told.events) == others
+
+
+def test_failed_and_reading_calls_explain_nothing() -> None:
+    """What was refused changed nothing, and neither did an open."""
+    told = trial()
+    told.delete(PATH, error=13)
+    event = told.file(ev.FileOpened, PATH, reads=True, writes=True)
+    assert len(find_foreign([sight("deleted", event.time_ns), sight("modified", event.time_ns)], told.events)) == 2
+
+
+def test_writes_that_are_only_counted_explain_the_whole_span() -> None:
+    """From the first write, which was told, to the last, which the totals tell."""
+    told = trial()
+    first = told.file(ev.FileWritten, PATH, count=1, size_bytes=1, last_ns=0, device=1, inode=2)
+    last_ns = first.time_ns + 20 * SLACK_NS
+    told.add(ev.FileWritten, path=b"", device=1, inode=2, count=9, size_bytes=9, last_ns=last_ns, totals=True)
+    seen = [sight("modified", first.time_ns + step * SLACK_NS) for step in (0, 5, 20, 22)]
+    assert find_foreign(seen, told.events) == seen[3:]
+
+
+def test_a_mapping_explains_writes_for_ever() -> None:
+    """Stores into a mapping are not told: whatever is written later may be one."""
+    told = trial()
+    event = told.file(ev.FileMapped, PATH, size_bytes=1)
+    assert find_foreign([sight("modified", event.time_ns + 100 * SLACK_NS)], told.events) == []
+
+
+def test_a_name_through_a_link_or_another_mount_explains_what_it_led_to() -> None:
+    """The watch sees the place's own name: the trial may have used another one."""
+    told = Transcript()
+    told.add(ev.PlaceDeclared, process=None, path=PLACE, names=(b"/data",))
+    told.begin()
+    one = told.delete(b"/home/me/link/f")
+    two = told.file(ev.FileWritten, b"/data/f", count=1, size_bytes=1, last_ns=0, inode=3)
+    assert find_foreign([sight("deleted", one.time_ns), sight("modified", two.time_ns)], told.events) == []
+
+
+def test_both_names_of_a_link_and_of_a_rename_are_explained() -> None:
+    """A hard link makes its new name, a rename moves both."""
+    told = trial()
+    linked = told.file(ev.FileLinked, b"/elsewhere", new_path=PATH)
+    moved = told.rename(PATH, PLACE + b"/g")
+    seen = [
+        sight("created", linked.time_ns),
+        sight("moved", moved.time_ns),
+        sight("moved", moved.time_ns, PLACE + b"/g"),
+    ]
+    assert find_foreign(seen, told.events) == []

@@ -1,0 +1,86 @@
+"""Where a name may have led: through links that the trial made, and through those of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.evidence.leading import Leading
+
+
+def leading(host: Mapping[bytes, bytes] | None = None) -> Leading:
+    """Give a follower over some symlinks of the host."""
+    links = host or {}
+    return Leading(lambda paths: {path: links[path] for path in paths if path in links})
+
+
+def test_a_name_without_links_is_itself() -> None:
+    """Nothing is made up."""
+    assert leading().follow(b"/a/b") == ((b"/a/b",), True)
+
+
+def test_links_of_the_host_are_followed_wherever_they_stand() -> None:
+    """Absolute and relative ones, in the middle and at the end, one after the other."""
+    found, known = leading({b"/a": b"/b", b"/b/c": b"../d", b"/d/e": b"f"}).follow(b"/a/c/e")
+    assert found[-1] == b"/d/f"
+    assert known
+
+
+def test_a_link_that_the_trial_made_may_have_been_there_or_not() -> None:
+    """Both meanings are given, also when the host has one further down."""
+    follower = leading({b"/w/x/y": b"/host"})
+    follower.made(b"/w/x", b"/shared")
+    assert set(follower.follow(b"/w/x/y")[0]) == {b"/w/x/y", b"/shared/y", b"/host"}
+
+
+def test_a_link_is_still_known_after_its_directory_was_renamed() -> None:
+    """A rename takes along what lies below."""
+    follower = leading()
+    follower.made(b"/w/one/link", b"/shared")
+    follower.moved(b"/w/one", b"/w/two")
+    assert b"/shared/f" in follower.follow(b"/w/two/link/f")[0]
+
+
+def test_what_proc_calls_the_root_is_the_root_and_the_rest_is_not_known() -> None:
+    """/proc/PID/root leads to the box's own root; cwd and fd lead wherever that process was."""
+    assert leading().follow(b"/proc/self/root/shared/x") == ((b"/proc/self/root/shared/x", b"/shared/x"), True)
+    assert leading().follow(b"/proc/17/task/18/root/shared")[0][-1] == b"/shared"
+    for magic in (b"cwd/x", b"fd/3/x", b"exe"):
+        assert leading().follow(b"/proc/self/" + magic)[1] is False
+    assert leading().follow(b"/proc/self/status") == ((b"/proc/self/status",), True)
+
+
+def test_a_ring_of_links_ends() -> None:
+    """Links that lead to each other are followed once each; what grows for ever is said to be not known."""
+    assert set(leading({b"/a": b"/b", b"/b": b"/a"}).follow(b"/a/x")[0]) == {b"/a/x", b"/b/x"}
+    assert leading({b"/a": b"/a/a"}).follow(b"/a/x")[1] is False
+
+
+@given(
+    links=st.dictionaries(
+        st.sampled_from([b"/a", b"/a/b", b"/b", b"/c"]), st.sampled_from([b"/a", b"b", b"../c", b"/"])
+    ),
+    path=st.sampled_from([b"/a/b/c", b"/b/b", b"/c/a/b"]),
+)
+def test_following_always_ends_and_keeps_the_name(links: Mapping[bytes, bytes], path: bytes) -> None:
+    """Whatever the links, an answer comes, absolute paths only, the name itself first."""
+    found, _ = leading(links).follow(path)
+    assert found[0] == path
+    assert all(one.startswith(b"/") for one in found)
+
+
+def test_the_host_is_asked_once_for_each_path() -> None:
+    """A million look-ups in one directory ask about its parents once."""
+    asked: list[bytes] = []
+
+    def links(paths: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        asked.extend(paths)
+        return {}
+
+    follower = Leading(links)
+    follower.ask([b"/a/b/c", b"/a/b/d"])
+    follower.follow(b"/a/b/c")
+    follower.follow(b"/a/b/d")
+    assert sorted(asked) == [b"/a", b"/a/b", b"/a/b/c", b"/a/b/d"]

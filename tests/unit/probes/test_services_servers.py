@@ -1,0 +1,316 @@
+"""Services asked for real: a Redis, a PostgreSQL and a beanstalkd of the test's own."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import redis
+
+import servers_started
+from policies.types import Option, ServiceStatus, Settle, SettleKind
+from probes.services.answers import Answer, Question
+from probes.services.asking import adapter
+
+WORDS: dict[str, Option] = {"pending": ("queued",), "committed": ("done",), "failed": ("refused",)}
+PENDING, COMMITTED, SETTLED, UNKNOWN = (
+    ServiceStatus.PENDING,
+    ServiceStatus.COMMITTED,
+    ServiceStatus.SETTLED,
+    ServiceStatus.UNKNOWN,
+)
+
+
+def ask(kind: SettleKind, options: Mapping[str, Option], *, operation: str | None = None, **environ: str) -> Answer:
+    """Ask once, with patience for a busy machine."""
+    settle = Settle(kind=kind, options=tuple(options.items()))
+    question = Question(run="r1", operation=operation, environ=environ, until_s=time.monotonic() + 30)
+    return adapter(kind)(settle, question)
+
+
+# -- Redis -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def redis_socket() -> Iterator[Path]:
+    """Start one for all tests."""
+    with servers_started.redis_server() as path:
+        yield path
+
+
+@pytest.fixture
+def store(redis_socket: Path) -> Iterator[Any]:
+    """Give a client of it, and an empty database."""
+    client = redis.Redis(unix_socket_path=str(redis_socket))
+    client.flushall()
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def of_redis(redis_socket: Path) -> Callable[..., Answer]:
+    """Ask it."""
+
+    def asked(operation: str | None = None, **options: Option) -> Answer:
+        return ask(SettleKind.REDIS, {"url": f"unix://{redis_socket}", **options}, operation=operation)
+
+    return asked
+
+
+def test_a_queue_in_redis_is_pending_while_something_is_in_it(store: Any, of_redis: Callable[..., Answer]) -> None:
+    """Whatever kind of queue it is; empty and gone are the same."""
+    for add in (
+        lambda: store.rpush("q", "x"),
+        lambda: store.sadd("q", "x"),
+        lambda: store.zadd("q", {"x": 1}),
+        lambda: store.xadd("q", {"x": 1}),
+    ):
+        assert of_redis(queue=("q",)).status is SETTLED
+        add()
+        assert of_redis(queue=("other", "q")).status is PENDING
+        store.delete("q")
+    store.set("q", "x")
+    assert of_redis(queue=("q",)).status is UNKNOWN
+
+
+def test_a_consumer_group_is_done_when_it_acknowledged_all(store: Any, of_redis: Callable[..., Answer]) -> None:
+    """Not taken, taken and not acknowledged, acknowledged: only the last is the end of it."""
+    store.xgroup_create("s", "workers", id="0", mkstream=True)
+    number = store.xadd("s", {"order": "1"})
+    assert of_redis(stream="s", group="workers").status is PENDING
+    store.xreadgroup("workers", "w1", {"s": ">"})
+    assert of_redis(stream="s", group="workers").status is PENDING
+    store.xack("s", "workers", number)
+    assert of_redis(stream="s", group="workers").status is SETTLED
+    assert of_redis(stream="s", group="others").status is UNKNOWN
+    gone = store.xadd("s", {"order": "2"})
+    store.xadd("s", {"order": "3"})
+    store.xdel("s", gone)
+    assert of_redis(stream="s", group="workers").status is PENDING
+
+
+def test_a_key_says_a_word_that_the_policy_gives_a_meaning(store: Any, of_redis: Callable[..., Answer]) -> None:
+    """By operation, as a text or as a field; another word is unknown, and so is none unless the policy says."""
+    assert of_redis("7", key="order:{operation}", **WORDS).status is UNKNOWN
+    assert of_redis("7", key="order:{operation}", absent="failed", **WORDS).status is ServiceStatus.FAILED
+    for word, status in (("queued", PENDING), ("done", COMMITTED), ("lost", UNKNOWN)):
+        store.set("order:7", word)
+        assert of_redis("7", key="order:{operation}", **WORDS).status is status
+    store.delete("order:7")
+    store.hset("order:7", "state", "done")
+    assert of_redis("7", key="order:{operation}", field="state", **WORDS).status is COMMITTED
+    assert of_redis("7", key="order:{operation}", **WORDS).status is UNKNOWN  # it is no text
+
+
+def test_a_key_that_expires_is_waited_for(store: Any, of_redis: Callable[..., Answer]) -> None:
+    """As long as it lives it may be acted on; one without an end as well."""
+    store.set("lease", "x", ex=1000)
+    assert of_redis(expiring=("lease",)).status is PENDING
+    store.persist("lease")
+    assert "for ever" in of_redis(expiring=("lease",)).detail
+    store.delete("lease")
+    assert of_redis(expiring=("lease",)).status is SETTLED
+
+
+def test_one_thing_that_is_left_keeps_the_whole_open(store: Any, of_redis: Callable[..., Answer]) -> None:
+    """A word for done does not speak for the queue; what is told for people is kept beside it."""
+    store.set("order", "done")
+    store.set("stock", "1")
+    store.rpush("q", "x")
+    answer = of_redis(queue=("q",), key="order", about=("stock",), **WORDS)
+    assert answer.status is PENDING
+    assert "stock: 1" in answer.detail
+    store.delete("q")
+    assert of_redis(queue=("q",), key="order", **WORDS).status is COMMITTED
+
+
+def test_a_redis_that_wants_a_password_gets_it_from_our_environment(
+    store: Any, redis_socket: Path, of_redis: Callable[..., Answer]
+) -> None:
+    """By the name of a variable; without it nothing is known, and the value is in no answer."""
+    store.config_set("requirepass", "hunter2")
+    try:
+        assert of_redis(queue=("q",)).status is UNKNOWN
+        options: dict[str, Option] = {"url": f"unix://{redis_socket}", "queue": ("q",), "password_env": "REDIS_PASS"}
+        answer = ask(SettleKind.REDIS, options, REDIS_PASS="hunter2")  # noqa: S106 - a test's
+        assert answer.status is SETTLED
+        with pytest.raises(LookupError, match="REDIS_PASS"):
+            ask(SettleKind.REDIS, options)
+    finally:
+        store.config_set("requirepass", "")
+
+
+def test_the_worker_of_the_replay_carries_out_what_is_in_its_list(store: Any, redis_socket: Path) -> None:
+    """Two orders for one piece: the first is committed, the second fails."""
+    words = [sys.executable, "-m", "supervisor.replay_worker", str(redis_socket), "50"]
+    store.rpush("orders", "a", "b")
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as worker:
+        until_s = time.monotonic() + 60
+        while store.get("shop") != b"orders: 0 pending, 1 committed, 1 failed" and time.monotonic() < until_s:
+            time.sleep(0.02)
+        worker.terminate()
+    assert (store.get("status:a"), store.get("status:b"), store.get("stock")) == (b"committed", b"failed", b"0")
+
+
+# -- PostgreSQL ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    """Start one for all tests, with a table of orders and a role."""
+    with servers_started.postgres() as dsn:
+        with psycopg.connect(dsn) as connection:
+            connection.execute("CREATE TABLE orders (id text, state text)")
+            connection.execute("CREATE ROLE trial LOGIN")
+            connection.execute("GRANT ALL ON orders TO trial")
+        yield dsn
+
+
+def of_postgres(dsn: str, operation: str | None = None, **options: Option) -> Answer:
+    """Ask it."""
+    return ask(SettleKind.POSTGRES, {"dsn": dsn, **options}, operation=operation)
+
+
+def test_a_row_says_what_became_of_an_order(database: str) -> None:
+    """The operation is a parameter, whatever is in it; several rows must agree."""
+    query: dict[str, Option] = {"query": "SELECT state FROM orders WHERE id = {operation}", **WORDS}
+    assert of_postgres(database, "1", **query).status is UNKNOWN
+    assert of_postgres(database, "1", absent="pending", **query).status is PENDING
+    with psycopg.connect(database) as connection:
+        connection.execute("INSERT INTO orders VALUES ('1', 'done'), ('2', 'done'), ('2', 'queued')")
+    assert of_postgres(database, "1", **query).status is COMMITTED
+    assert of_postgres(database, "2", **query).status is PENDING
+    assert of_postgres(database, "1'; DROP TABLE orders; --", **query).status is UNKNOWN
+    assert of_postgres(database, "1", **query).status is COMMITTED
+
+
+def test_a_question_cannot_change_anything(database: str) -> None:
+    """It is read-only, so that asking is no effect."""
+    query: dict[str, Option] = {"query": "DELETE FROM orders RETURNING state", **WORDS}
+    assert of_postgres(database, **query).status is UNKNOWN
+
+
+def test_a_transaction_that_is_open_or_prepared_may_still_be_committed(database: str) -> None:
+    """An open one of the role, also when it is idle; a prepared one outlives its client."""
+    as_trial = database.replace("user=tester", "user=trial")
+    assert of_postgres(database, user="trial", prepared="%").status is SETTLED
+    with psycopg.connect(as_trial) as client:
+        client.execute("INSERT INTO orders VALUES ('9', 'queued')")
+        assert of_postgres(database, user="trial").status is PENDING
+        client.rollback()
+    with psycopg.connect(as_trial) as client:
+        transaction = client.xid(1, "order-9", "b")
+        client.tpc_begin(transaction)
+        client.execute("INSERT INTO orders VALUES ('9', 'done')")
+        client.tpc_prepare()
+        assert of_postgres(database, prepared="%").status is PENDING
+        assert of_postgres(database, prepared="other%").status is SETTLED
+        client.tpc_rollback()
+    assert of_postgres(database, prepared="%").status is SETTLED
+
+
+def test_an_advisory_lock_that_is_held_is_a_client_at_work(database: str) -> None:
+    """And the queue of NOTIFY is empty when everybody has listened."""
+    with psycopg.connect(database, autocommit=True) as client:
+        client.execute("SELECT pg_advisory_lock(7)")
+        assert of_postgres(database, locks=True).status is PENDING
+        client.execute("SELECT pg_advisory_unlock(7)")
+    assert of_postgres(database, locks=True, notify=True).status is SETTLED
+
+
+def test_a_notification_that_nobody_took_is_pending(database: str) -> None:
+    """A listener in the middle of a transaction keeps it in the queue."""
+    with psycopg.connect(database) as listener, psycopg.connect(database, autocommit=True) as sender:
+        listener.execute("LISTEN orders")
+        listener.commit()
+        listener.execute("SELECT 1")
+        # The queue's usage is told in pages: one small notification is less than one.
+        for number in range(40):
+            sender.execute("SELECT pg_notify('orders', %s)", (str(number) * 3000,))
+        assert of_postgres(database, notify=True).status is PENDING
+        listener.commit()
+        listener.execute("SELECT 1")
+        listener.commit()
+
+
+def test_a_query_that_takes_too_long_is_unknown(database: str) -> None:
+    """The server itself ends it."""
+    settle = Settle(
+        kind=SettleKind.POSTGRES,
+        options=(("dsn", database), ("query", "SELECT pg_sleep(600)"), ("committed", ("",))),
+    )
+    question = Question(run="r1", environ={}, until_s=time.monotonic() + 1)
+    answer = adapter(SettleKind.POSTGRES)(settle, question)
+    assert answer.status is UNKNOWN
+    assert "QueryCanceled" in answer.detail
+
+
+# -- beanstalkd ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tubes() -> Iterator[Path]:
+    """Start one for all tests."""
+    with servers_started.beanstalkd() as path:
+        yield path
+
+
+def talk(path: Path, *lines: bytes) -> list[bytes]:
+    """Say lines and give the first line of each answer; the connection stays open until the end of the process."""
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    client.connect(str(path))
+    _OPEN.append(client)
+    answers = []
+    for line in lines:
+        client.sendall(line)
+        answers.append(client.recv(4096).splitlines()[0])
+    return answers
+
+
+_OPEN: list[socket.socket] = []
+
+
+@pytest.fixture(autouse=True)
+def _close_clients() -> Iterator[None]:
+    yield
+    while _OPEN:
+        _OPEN.pop().close()
+
+
+def of_beanstalk(path: Path, tube: str) -> Answer:
+    """Ask it."""
+    return ask(SettleKind.BEANSTALK, {"address": f"unix:{path}", "tubes": (tube,)})
+
+
+def test_a_job_is_pending_until_a_worker_has_deleted_it(tubes: Path) -> None:
+    """Ready, reserved by a worker, and only then gone. A tube that nobody used has none."""
+    assert of_beanstalk(tubes, "one").status is SETTLED
+    (_, put) = talk(tubes, b"use one\r\n", b"put 0 0 60 1\r\nx\r\n")
+    assert of_beanstalk(tubes, "one").status is PENDING
+    talk(tubes, b"watch one\r\n", b"reserve\r\n")
+    answer = of_beanstalk(tubes, "one")
+    assert answer.status is PENDING
+    assert "reserved 1" in answer.detail
+    _OPEN[-1].sendall(b"delete %b\r\n" % put.split()[1])
+    assert _OPEN[-1].recv(100) == b"DELETED\r\n"
+    assert of_beanstalk(tubes, "one").status is SETTLED
+
+
+def test_a_delayed_job_is_pending_and_a_buried_one_is_told(tubes: Path) -> None:
+    """A delay is a schedule; burying gives up, and nothing takes it up by itself."""
+    talk(tubes, b"use two\r\n", b"put 0 1000 60 1\r\nx\r\n")
+    assert "delayed 1" in of_beanstalk(tubes, "two").detail
+    assert of_beanstalk(tubes, "two").status is PENDING
+    _, _, _, reserved = talk(tubes, b"use three\r\n", b"put 0 0 60 1\r\nx\r\n", b"watch three\r\n", b"reserve\r\n")
+    _OPEN[-1].sendall(b"bury %b 0\r\n" % reserved.split()[1])
+    assert _OPEN[-1].recv(100) == b"BURIED\r\n"
+    answer = of_beanstalk(tubes, "three")
+    assert answer.status is SETTLED
+    assert "buried 1" in answer.detail

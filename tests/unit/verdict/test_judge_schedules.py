@@ -1,0 +1,154 @@
+"""Triggers that a trial leaves: every row of the table, and the effects that are listed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from transcript import (
+    ENDPOINT,
+    EVENTUALLY,
+    OFFSET_NS,
+    WITHIN,
+    WORK,
+    Transcript,
+    ordinary,
+    policy_for,
+    state,
+    without_commit,
+)
+
+from policies.triggers import triggers
+from policies.types import FilesMode, FilesPolicy, PeriodKind, Policy
+from supervisor import events as ev
+from supervisor.evidence.schedules import find_schedules
+from supervisor.verdict.judge import Judgement, judge
+
+CRONTAB = b"/var/spool/cron/crontabs/root"
+
+
+def leaving(when: str, *, kept: bool = True, path: bytes = b".config/x", next_ns: int | None = None) -> Transcript:
+    """Tell of an ordinary trial in which a trigger was found at the end."""
+    trial = ordinary()
+    trial.add(
+        ev.ScheduleFound, process=None, path=path, what="job", when=when, route="schedule", kept=kept, next_ns=next_ns
+    )
+    return trial
+
+
+def judged(trial: Transcript, policy: Policy) -> Judgement:
+    """Judge a transcript."""
+    return judge(trial.facts(policy), policy)
+
+
+@pytest.mark.parametrize(
+    ("period", "verdict"), [(ENDPOINT, "final"), (WITHIN, "unresolved"), (EVENTUALLY, "unresolved")]
+)
+def test_an_autonomous_schedule_that_stays_leaves_the_future_open(period: PeriodKind, verdict: str) -> None:
+    """Nobody knows what it will do; the endpoint was before it."""
+    answer = judged(leaving("autonomous"), policy_for(period=period))
+    (effect,) = [one for one in answer.open_effects if one.route == "schedule"]
+    assert (effect.status, effect.could_affect, effect.handling) == ("pending", ("outcome", "runs"), "unresolved")
+    assert answer.separation.verdict == "unresolved"
+    assert answer.finality.verdict == verdict
+
+
+@pytest.mark.parametrize(("after_s", "verdict"), [(9, "unresolved"), (11, "final")])
+def test_a_schedule_that_fires_after_the_period_does_not_touch_it(after_s: int, verdict: str) -> None:
+    """Within 10 s: one that is known to fire only afterwards is no matter; eventually it is."""
+    trial = ordinary()
+    endpoint_ns = next(event.time_ns for event in trial.events if isinstance(event, ev.ProcessExited))
+    next_ns = endpoint_ns + OFFSET_NS + after_s * 1_000_000_000
+    trial = leaving("autonomous", next_ns=next_ns)
+    assert judged(trial, policy_for(period=EVENTUALLY)).finality.verdict == "unresolved"
+    assert judged(trial, policy_for(period=WITHIN, within_s=10.0)).finality.verdict == verdict
+
+
+@pytest.mark.parametrize("period", list(PeriodKind))
+def test_a_dormant_trigger_is_for_other_runs(period: PeriodKind) -> None:
+    """It changes nothing by itself: final, and it could affect runs."""
+    answer = judged(leaving("dormant"), policy_for(period=period))
+    (effect,) = [one for one in answer.open_effects if one.route == "schedule"]
+    assert (effect.status, effect.could_affect) == ("persistent", ("runs",))
+    assert answer.finality.verdict == "final"
+
+
+@pytest.mark.parametrize("period", list(PeriodKind))
+def test_a_schedule_on_a_discarded_path_is_isolated(period: PeriodKind) -> None:
+    """It was written to the trial's own layer: final, with both proofs, and no route to other runs."""
+    trial = leaving("autonomous", kept=False, path=CRONTAB)
+    answer = judged(trial, without_commit(policy_for(period=period)))
+    (effect,) = [one for one in answer.open_effects if one.route == "schedule"]
+    assert effect.handling == "isolated"
+    assert effect.proof.prevented
+    assert effect.proof.checked
+    assert answer.separation.verdict == "separate"
+    assert answer.finality.verdict == "final"
+
+
+def test_a_schedule_that_stays_staged_is_isolated_until_it_is_committed() -> None:
+    """Without a commit nothing of the host reads it; the commit that was made counts, not the one that was planned."""
+    trial = leaving("autonomous")
+    policy = policy_for(period=EVENTUALLY)
+    assert judged(trial, without_commit(policy)).finality.verdict == "final"
+    trial.add(ev.StageCommitted, process=None, state="kept", entries=0)
+    assert judged(trial, policy).finality.verdict == "final"
+
+
+def test_in_direct_mode_a_schedule_stays() -> None:
+    """It was written in place."""
+    policy = policy_for(period=EVENTUALLY, files=FilesPolicy(mode=FilesMode.DIRECT))
+    answer = judged(leaving("autonomous"), policy)
+    assert "schedule-persists" in {reason.rule for reason in answer.finality.reasons}
+
+
+def found(trial: Transcript) -> list[tuple[bytes, str, bool]]:
+    """Look for triggers in a transcript."""
+    facts = trial.facts()
+    return [(h.path, one.what, kept) for h, one, kept in find_schedules(facts, WORK, triggers().find)]
+
+
+def test_triggers_are_found_among_the_files_that_are_there_at_the_end() -> None:
+    """One outside the workspace is not kept; one that was removed again, or a directory, is none."""
+    trial = ordinary()
+    for name in (CRONTAB, ".git/hooks/pre-push", ".bashrc", ".profile"):
+        trial.create(name)
+        trial.write(name)
+    trial.found(CRONTAB, None, state("*"))
+    trial.found(".git/hooks/pre-push", None, state("h", mode=0o755))
+    trial.found(".bashrc", None, state("d", kind=ev.Kind.DIRECTORY))
+    trial.found(".profile", None, None)
+    assert found(trial) == [
+        (b".git/hooks/pre-push", "git hook", True),
+        (CRONTAB, "crontab of a user", False),
+    ]
+
+
+def test_a_file_whose_end_is_not_known_may_be_a_trigger() -> None:
+    """What cannot be read is taken for what it may be."""
+    trial = ordinary()
+    trial.create(".git/hooks/pre-push")
+    unread = replace(state("x"), problem="cannot be read")
+    trial.found(".git/hooks/pre-push", None, unread)
+    assert [what for _, what, _ in found(trial)] == ["git hook"]
+
+
+def test_a_fifo_that_stays_is_a_place_to_meet() -> None:
+    """It is no content: a route of its own to other runs."""
+    trial = ordinary()
+    trial.file(ev.FileCreated, "pipe", what=ev.Kind.FIFO)
+    trial.found("pipe", None, state("", kind=ev.Kind.FIFO))
+    routes = {one.route for one in judged(trial, policy_for()).open_effects}
+    assert routes == {"ipc", "file"}
+
+
+@pytest.mark.parametrize(
+    ("path", "route"), [(b"/run/docker.sock", "container"), (b"/run/dbus/system_bus_socket", "schedule")]
+)
+def test_whoever_starts_things_when_asked_is_told_by_its_route(path: bytes, route: str) -> None:
+    """A container or a unit that was asked for lives outside the box."""
+    trial = ordinary()
+    trial.add(ev.ConnectionAttempted, transport="unix", path=path, outside=True)
+    answer = judged(trial, policy_for(period=EVENTUALLY))
+    assert [one.route for one in answer.open_effects if "outcome" in one.could_affect] == [route]
+    assert answer.finality.verdict == "unresolved"
