@@ -160,6 +160,7 @@ CLAIM = Section(
             field="requirements",
             shape=Shape.TEXTS,
             about="Files that tell the trial what is asked of it; their digests are bound before it starts.",
+            is_path=True,
         ),
     ),
 )

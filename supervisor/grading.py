@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from policies.credentials import filter_environ
-from policies.types import GradePolicy, PeriodKind, Policy, PossibleState, Selftest
+from policies.types import FilesMode, GradePolicy, PeriodKind, Policy, PossibleState, Selftest
 from supervisor.errors import UsageError
 from supervisor.events import GradeFinished, GradeStarted, OutcomeCaptured
 from supervisor.evidence.grader import GraderDid
@@ -238,9 +238,18 @@ def grade(trial: Trial, stage: Stage, grader: Grader | None) -> None:
     """Grade the outcome that the claim is about, once nothing of the trial is alive."""
     if grader is None:
         return
-    subject = _subject(trial, _capture_settled(trial, stage))
+    subject = _in_place(trial) if _is_direct(trial) else _subject(trial, _capture_settled(trial, stage))
     grader.repeat(subject)
     grader.bound(subject)
+
+
+def _is_direct(trial: Trial) -> bool:
+    return trial.prepared.request.policy.files.mode is FilesMode.DIRECT
+
+
+def _in_place(trial: Trial) -> Subject:
+    """Give a workspace that was written in place: as it is now, and nothing of the trial can change it any more."""
+    return Subject(state="settled", layers=(), base=os.fsencode(trial.prepared.workspace))
 
 
 def _capture_settled(trial: Trial, stage: Stage) -> str:

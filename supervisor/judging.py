@@ -44,7 +44,6 @@ from supervisor.preparing import User, find_user
 from supervisor.reading import events_of
 from supervisor.rejudging import Kept, open_kept
 from supervisor.verdict.completion import Completion
-from supervisor.verdict.labels import claimed_runs
 
 SCHEMA = "judgement/1"
 
@@ -164,7 +163,7 @@ class _Judging:
             return facts
         state, captured = claimed_state(self._kept.run, self._policy)
         same = self._policy.grade == self._kept.manifest.policy.grade
-        if same and [run for run in claimed_runs(facts, self._policy) if run.state == state]:
+        if same and any(run.state == state for run in facts.grades):
             return facts
         grader = self._grader(log)
         grader.show_examples(Path(os.fsdecode(_bytes(self._kept.document["cwd"]))), self._policy.claim.outcome)

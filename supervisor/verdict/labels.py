@@ -47,12 +47,19 @@ class Grade:
     graded: bool = True
 
 
-def claimed_runs(facts: Facts, policy: Policy) -> tuple[GradeRun, ...]:
-    """Give the runs on the state that the claim is about: its snapshot where one was graded, else the settled one."""
-    kind = policy.claim.period.kind
-    preferred = {PeriodKind.ENDPOINT: "endpoint", PeriodKind.WITHIN: "within"}.get(kind, "settled")
-    found = tuple(run for run in facts.grades if run.state == preferred)
-    return found or tuple(run for run in facts.grades if run.state == "settled")
+def _claimed_runs(situation: Situation) -> tuple[GradeRun, ...]:
+    """Give the runs on the state that the claim is about.
+
+    That is its snapshot where there is one: what was graded later stands for it only if nothing that the claim is about
+    changed in between.
+    """
+    kind = situation.policy.claim.period.kind
+    wanted = {PeriodKind.ENDPOINT: "endpoint", PeriodKind.WITHIN: "within"}.get(kind, "settled")
+    captured = {"endpoint": situation.at_endpoint, "within": situation.at_deadline}.get(wanted)
+    grades = situation.facts.grades
+    found = tuple(run for run in grades if run.state == wanted)
+    stands = captured is None or captured.snapshot is None or not captured.changed_since
+    return found or (tuple(run for run in grades if run.state == "settled") if stands else ())
 
 
 def read_grade(situation: Situation) -> Grade | None:
@@ -60,7 +67,7 @@ def read_grade(situation: Situation) -> Grade | None:
     facts, policy = situation.facts, situation.policy
     if policy.grade.command is None:
         return None
-    runs = claimed_runs(facts, policy)
+    runs = _claimed_runs(situation)
     at_ns, digest = _moment(situation, runs)
     refused = next(
         chain(_selftests(facts, policy), _references(facts), _repeats(runs), _trial_code(facts, policy, runs)), None
@@ -70,8 +77,14 @@ def read_grade(situation: Situation) -> Grade | None:
     if refused is None and label is not None and first is not None:
         events = tuple(n for run in runs for n in run.events)
         return Grade(label=label, at_ns=at_ns, digest=digest, events=events, said=first.said, reason=first.reason)
-    rule, cause, events = refused or ("no-label", "it was never run", ())
+    rule, cause, events = refused or ("no-label", _ungraded(facts), ())
     return Grade(label=None, at_ns=at_ns, digest=digest, rule=rule, cause=cause, events=events)
+
+
+def _ungraded(facts: Facts) -> str:
+    if any(run.state == "settled" for run in facts.grades):
+        return "it saw the outcome as it was later, and not in the state that the claim is about"
+    return "it was never run"
 
 
 def _moment(situation: Situation, runs: tuple[GradeRun, ...]) -> tuple[int, str | None]:

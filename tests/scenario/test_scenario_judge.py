@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -108,3 +109,14 @@ def test_a_run_without_a_grader_is_graded_later(lab: Lab) -> None:
 def test_judge_asks_for_a_claim_or_a_grader(lab: Lab) -> None:
     """Neither is a mistake of the caller: 125."""
     assert lab.call("judge", "last").returncode == 125
+
+
+def test_what_the_trial_was_asked_is_digested_before_it_starts(lab: Lab) -> None:
+    """Requirements are bound by the manifest; one that is not there is the caller's mistake."""
+    (lab.work / "task.md").write_text("write 1")
+    policy = claim(lab, '[claim]\nrequirements = ["task.md"]')
+    lab.sh("echo 2 > task.md", "--policy", policy)
+    manifest = json.loads((run_of(lab) / "manifest.json").read_bytes())
+    assert manifest["requirements"] == {"task.md": f"sha256:{hashlib.sha256(b'write 1').hexdigest()}"}
+    missing = lab.call("--policy", claim(lab, '[claim]\nrequirements = ["none.md"]'), "--", "true")
+    assert (missing.returncode, b"claim.requirements[0]" in missing.stderr) == (125, True)

@@ -190,6 +190,13 @@ def test_the_graded_state_is_the_claims() -> None:
     assert answer.result.passed is None
 
 
+def test_what_was_graded_later_does_not_stand_for_a_captured_state_that_changed() -> None:
+    """Only the settled outcome was graded: good for the endpoint when nothing changed in between, else no label."""
+    changed = run(straggler(handling="ended", late_write=True), "success")
+    assert cause(graded(changed, policy())) == "no-label"
+    assert graded(run(straggler(handling="ended"), "success"), policy()).finality.label == "success"
+
+
 def test_what_the_grader_looked_at_is_in_the_footprint() -> None:
     """Its opens, the directories above them, and what lies in the directories that it listed."""
     trial = ordinary()
