@@ -72,6 +72,8 @@ def _plain(key: Key, value: object) -> Any:  # noqa: ANN401, PLR0911  (whatever 
             return dict(text.split("=", 1) for text in sorted(value))
         case Memory() | float() | int() | None if key.shape in _AMOUNTS:
             return plain_amount(value)
+        case bool():
+            return value
         case Period():
             return format_period(value)
         case SharedPlace():

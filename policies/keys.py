@@ -49,6 +49,7 @@ class Shape(StrEnum):
     SIZE = "size"
     TIMES = "times"
     TABLES = "tables"
+    FLAG = "flag"
     ALLOW = "hosts"
     DENY = "denied hosts"
     MAPPINGS = "table"
@@ -297,11 +298,25 @@ CREDENTIALS = Section(
             expects="the name of a variable, without =",
         ),
         Key(
+            name="pass",
+            field="passed",
+            shape=Shape.TEXTS,
+            about="Names of the environment that are passed as credentials; one that is not set is an error.",
+            pattern=r"[^=\x00]+",
+            expects="the name of a variable, without =",
+        ),
+        Key(
             name="mask",
             field="mask",
             shape=Shape.TEXTS,
             about="Globs of further paths that the trial must not see; ~/ is the home of the user.",
             is_path=True,
+        ),
+        Key(
+            name="canaries",
+            field="canaries",
+            shape=Shape.FLAG,
+            about="Whether decoys lie where credentials usually do; one that is met again elsewhere is a violation.",
         ),
     ),
 )

@@ -301,6 +301,12 @@ def _read_key(key: Key, value: object, section: str) -> object:
     return _SHAPES[key.shape](key, value, f"{section}.{key.name}")
 
 
+def _flag(value: object, place: str) -> bool:
+    if not isinstance(value, bool):
+        _refuse("a boolean", value, place)
+    return value
+
+
 def _one_text(key: Key, value: str, place: str) -> str:
     if key.pattern is not None and not re.fullmatch(key.pattern, value):
         message = f"expected {key.expects}, got {value!r}"
@@ -402,6 +408,7 @@ _SHAPES: dict[Shape, Callable[[Key, Any, str], object]] = {
     Shape.DENY: _rules,
     Shape.MAPPINGS: lambda _key, value, place: _mappings(value, place),
     Shape.PLACES: lambda _key, value, place: _places(value, place),
+    Shape.FLAG: lambda _key, value, place: _flag(value, place),
     Shape.TIMES: lambda _key, value, place: _times(value, place),
     Shape.TABLES: lambda key, value, place: _read_tables(key.item or dict, key.columns, value, place),
 }

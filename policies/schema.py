@@ -68,7 +68,7 @@ def _key(key: Key, defaults: dict[str, Any]) -> dict[str, Any]:
     return {**_shape(key), "description": key.about, **default}
 
 
-def _shape(key: Key) -> dict[str, Any]:  # noqa: PLR0911 - one row a shape
+def _shape(key: Key) -> dict[str, Any]:  # noqa: C901, PLR0911 - one row a shape
     pattern = f"^({key.pattern})$" if key.pattern else _NO_PARENT if key.is_path else None
     text = {"type": "string", "minLength": 1, **({"pattern": pattern} if pattern else {})}
     match key.shape:
@@ -88,6 +88,8 @@ def _shape(key: Key) -> dict[str, Any]:  # noqa: PLR0911 - one row a shape
             return {"enum": [choice.value for choice in key.choices]}
         case Shape.TABLES:
             return {"type": "array", "items": _items(key.columns)}
+        case Shape.FLAG:
+            return {"type": "boolean"}
         case Shape.COUNT | Shape.CPUS | Shape.SIZE | Shape.TIMES:
             return _AMOUNTS[key.shape]
         case _:

@@ -196,10 +196,19 @@ class NetworkPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialsPolicy:
-    """Which names of the environment are kept, set or passed although they look secret; which paths are masked."""
+    """Which names of the environment are kept, set or passed although they look secret; which paths are masked.
+
+    Attributes:
+        env: names that are kept, whatever they look like.
+        passed: names that are passed as credentials (the key ``pass``): each must be set.
+        mask: globs of paths beside those of ``credentials.toml``.
+        canaries: decoys are placed where credentials usually lie and nothing real is passed.
+    """
 
     env: tuple[str, ...] = ()
+    passed: tuple[str, ...] = ()
     mask: tuple[str, ...] = ()
+    canaries: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

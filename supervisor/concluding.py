@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from policies.canonical import policy_digest
@@ -20,7 +20,7 @@ from supervisor.declared import read_links
 from supervisor.errors import SuperviseError
 from supervisor.events import Event, Origin, StageCommitted, StatesRecorded, TrialCounted, TrialSealed
 from supervisor.evidence.collect import collect
-from supervisor.evidence.facts import Facts
+from supervisor.evidence.facts import Facts, Observed
 from supervisor.evidence.naming import listed, show
 from supervisor.evidence.timeline import with_commit
 from supervisor.launch.durable import write_whole
@@ -32,6 +32,7 @@ from supervisor.log.reader import read_events
 from supervisor.recorded import Recorder
 from supervisor.report.attestation import make_statement
 from supervisor.request import Outcome, Phase
+from supervisor.searching import Outgoing, redacted_paths, search
 from supervisor.trial import Trial
 from supervisor.verdict.argue import argue
 from supervisor.verdict.completion import Completion, LogFigures, json_parts
@@ -62,7 +63,10 @@ def conclude(trial: Trial, stage: Stage) -> Outcome:
     )
     trial.room.persist(trial.signer.stop)
     record_foreign(trial, _read(trial))
-    facts = _schedules(trial, stage, _collect(trial, stage))
+    outgoing = Outgoing(trial.prepared.credentials)
+    on_disk = redacted_paths(trial, stage.changed())
+    facts = search(trial, _collect(trial, stage, outgoing, on_disk), outgoing, on_disk)
+    facts = _schedules(trial, stage, facts)
     facts = _commit(trial, stage, facts)
     judgement = judge(facts, trial.prepared.request.policy)
     index = _write_index(trial, facts, judgement)
@@ -80,14 +84,27 @@ def _read(trial: Trial) -> Iterator[Event]:
     return read_events(trial.prepared.run.log, lambda slab, first: decode_slab(slab, first, machine))
 
 
-def _collect(trial: Trial, stage: Stage) -> Facts:
-    """Collect the facts, and keep what was found on disk: with it the log alone tells the same again."""
+def _collect(trial: Trial, stage: Stage, outgoing: Outgoing, on_disk: Mapping[bytes, bytes]) -> Facts:
+    """Fold the log, and keep what was found on disk: with it the log alone tells the same again.
+
+    A path that the log has without a credential's value is looked at under the name that it has on disk.
+    """
+    in_log = {path: name for name, path in on_disk.items()}
     prepared = trial.prepared
 
+    def observe(names: Sequence[bytes]) -> dict[bytes, Observed]:
+        found = stage.observe([on_disk.get(name, name) for name in names])
+        return {in_log.get(path, path): observed for path, observed in found.items()}
+
     def whole() -> tuple[Facts, str, int]:
-        recorder = Recorder(prepared.run.path / recorded.NAME, stage.observe, stage.changed, read_links)
+        recorder = Recorder(
+            prepared.run.path / recorded.NAME,
+            observe if on_disk else stage.observe,
+            lambda: (in_log.get(path, path) for path in stage.changed()),
+            read_links,
+        )
         facts = collect(
-            _read(trial),
+            outgoing.through(_read(trial)),
             policy=prepared.request.policy,
             workspace=os.fsencode(prepared.workspace),
             observe=recorder.observe,
@@ -185,6 +202,7 @@ def _is_final(trial: Trial, facts: Facts) -> bool:
 
 def _argue(trial: Trial, facts: Facts, judgement: Judgement) -> Completion:
     policy = trial.prepared.request.policy
+    redactor = trial.prepared.credentials.redactor
     trial.log.sync()
     checkpoint = trial.log.checkpoint()
     figures = LogFigures(
@@ -200,7 +218,7 @@ def _argue(trial: Trial, facts: Facts, judgement: Judgement) -> Completion:
         policy,
         judgement,
         run=trial.prepared.run.id,
-        command=trial.prepared.request.argv,
+        command=[redactor.redact(word, where="command") for word in trial.prepared.request.argv],
         log=figures,
         policy_digest=policy_digest(policy),
     )

@@ -14,7 +14,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from policies.credentials import masked_globs
 from policies.globs import literal
 from policies.types import Policy
 from supervisor.errors import UsageError
@@ -39,14 +38,14 @@ class Declared:
     hidden: tuple[bytes, ...] = ()
 
 
-def find_declared(policy: Policy, *, workspace: bytes, state: bytes, home: str | None) -> Declared:
+def find_declared(policy: Policy, *, workspace: bytes, state: bytes, secret: Sequence[str]) -> Declared:
     """Look up what a policy names.
 
     Args:
         policy: whole and checked.
         workspace: absolute, free of symlinks; where relative paths begin.
         state: the directory of all runs.
-        home: of the user that the trial runs as.
+        secret: absolute globs of credentials.
 
     Raises:
         UsageError: its place is the key.
@@ -54,8 +53,7 @@ def find_declared(policy: Policy, *, workspace: bytes, state: bytes, home: str |
     globs = tuple(_absolute(text, workspace) for text in policy.files.read_deny)
     denied = {path: named for at, text in enumerate(globs) for path, named in _existing(text, at, workspace)}
     shared = dict(_shared(policy, workspace, os.path.realpath(state), denied))
-    hidden = masked_globs(home, workspace=os.fsdecode(workspace), mask=policy.credentials.mask)
-    named = (*map(os.fsencode, (*globs, *hidden)), *denied)
+    named = (*map(os.fsencode, (*globs, *secret)), *denied)
     return Declared(shared=shared, denied=denied, hidden=tuple(dict.fromkeys(named)))
 
 

@@ -15,10 +15,11 @@ import os
 import select
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from policies.redaction import Redactor
 from probes.kernel.consumer import Consumer
 from probes.kernel.decode import decode_slab
 from probes.kernel.watching import plan_looks
@@ -54,6 +55,7 @@ from supervisor.log.keys import SigningKey
 from supervisor.log.reader import read_events
 from supervisor.log.signer import Signer
 from supervisor.log.writer import LogWriter
+from supervisor.redacting import redact_event
 from supervisor.tape import Tape, record
 
 SHELL = b"/bin/sh"
@@ -80,6 +82,7 @@ class GraderBox:
         policy, host: what the manifest of the run says of them.
         cache: for the compiled system call filter.
         timeout_s: how long one run may take.
+        redactor: takes out of its log what must not be written.
         stopped: descriptor that is readable when the supervisor was told to stop, or None.
     """
 
@@ -96,6 +99,7 @@ class GraderBox:
     host: Mapping[str, Any]
     cache: Path | None
     timeout_s: float
+    redactor: Redactor = field(default_factory=lambda: Redactor(()))
     stopped: Callable[[], bool] = lambda: False
     stop_fd: int | None = None
 
@@ -162,11 +166,16 @@ class _Run:
         limited = LimitedCgroup.create(cgroup, self._common.limits)
         witness = KernelWitness.watch(root, cgroup.path)
         closing.callback(witness.close)  # after the cgroup is gone: that is how the last one is known
-        log = LogWriter.create(directory.log, manifest_digest=f"sha256:{digest}")
+        redactor = self._common.redactor
+        log = LogWriter.create(
+            directory.log,
+            manifest_digest=f"sha256:{digest}",
+            redact=None if redactor.empty else lambda event: redact_event(event, redactor),
+        )
         self._stack.callback(log.close)
         signer = Signer(log, directory.log, self._common.key, run_id=self._name)
         out, err, box = self._hold(cgroup, limited)
-        tape = Tape(log)
+        tape = Tape(log, self._common.redactor)
         consumer = Consumer(witness, take=tape.take, brake=Brake(cgroup), tell_loss=tape.tell_loss)
         main, init = witness.identify(box.main_pid), witness.identify(box.init_pid)
         helpers = tuple(witness.identify(pid) for pid in box.helper_pids)

@@ -201,6 +201,7 @@ def grader_of(trial: Trial, signals: Signals) -> Grader:
             host=manifest["host"],  # type: ignore[arg-type]
             cache=prepared.spec.cache,
             timeout_s=prepared.request.policy.grade.timeout_s,
+            redactor=prepared.credentials.redactor,
             stopped=lambda: bool(ENDING.intersection(signals.take())),
             stop_fd=signals.fileno(),
         ),

@@ -11,6 +11,7 @@ from typing import Any
 
 from policies.canonical import policy_digest, policy_to_mapping
 from policies.parse import policy_from_mapping
+from policies.redaction import NOTHING_HIDDEN, Redactor
 from policies.types import Policy
 from supervisor.errors import LogUnreadableError, PolicyError
 from supervisor.request import RunRequest
@@ -58,15 +59,21 @@ class Manifest:
     policy: Policy
 
 
-def describe_run(request: RunRequest, started: Started) -> dict[str, object]:
-    """Give the manifest of a run that is about to start."""
+def describe_run(request: RunRequest, started: Started, *, hide: Redactor = NOTHING_HIDDEN) -> dict[str, object]:
+    """Give the manifest of a run that is about to start.
+
+    Args:
+        request: what was asked for.
+        started: what was found out.
+        hide: takes values of credentials out of the command: a shell may have put them there.
+    """
     policy = policy_to_mapping(request.policy)
     return {
         "schema": SCHEMA,
         "run": started.run,
         "started": started.at,
-        "name": request.name,
-        "command": [_kept(word) for word in request.argv],
+        "name": None if request.name is None else hide.redact_text(request.name, where="manifest"),
+        "command": [_kept(hide.redact(word, where="manifest")) for word in request.argv],
         "cwd": _kept(bytes(request.cwd)),
         "workspace": _kept(started.workspace),
         "user": {"uid": started.user[0], "gid": started.user[1]},

@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from policies.credentials import filter_environ, masked_paths
+from policies.credentials import masked_paths
 from policies.globs import writable_roots
 from policies.types import FilesMode, Outside
 from supervisor import clock
 from supervisor.canary import Canary
+from supervisor.credentials import Credentials, prepare_credentials
 from supervisor.declared import Declared, find_declared
 from supervisor.errors import UsageError
 from supervisor.launch import trial_notes
@@ -70,6 +71,7 @@ class Prepared:
     room_wait_s: float
     claim_digest: str
     key: SigningKey
+    credentials: Credentials
     declared: Declared
 
 
@@ -86,23 +88,31 @@ def prepare(request: RunRequest) -> Prepared:
     named = _workspace(request)
     workspace = named.resolve()
     user = find_user(request.user, request.environ)
-    environ, dropped = filter_environ(_environ_of(user, request.environ), request.policy)
-    environ[trial_notes.VARIABLE] = trial_notes.PATH
+    run_id = make_run_id(clock.now_s(), os.urandom(_TOKEN_BYTES))
+    credentials = prepare_credentials(
+        _environ_of(user, request.environ),
+        request.policy,
+        run=run_id,
+        state=home.path,
+        workspace=workspace,
+        user_home=user.home,
+    )
+    environ = {**credentials.environ, trial_notes.VARIABLE: trial_notes.PATH}
     key, key_file = _signing_key(request, home)
     declared = find_declared(
         request.policy,
         workspace=os.fsencode(workspace),
         state=os.fsencode(home.path),
-        home=environ.get("HOME"),
+        secret=credentials.globs(),
     )
     limits = plan_limits(request.policy.limits, find_root())
-    run = home.create(make_run_id(clock.now_s(), os.urandom(_TOKEN_BYTES)), owner=Owner.current())
+    run = home.create(run_id, owner=Owner.current())
     started = Started(
         run=run.id,
         at=clock.now_rfc3339(),
         workspace=os.fsencode(workspace),
         user=(user.uid, user.gid),
-        dropped=dropped,
+        dropped=credentials.dropped,
         kept=tuple(environ),
         limits={limit.resource.value: limit.describe() for limit in limits},
         host=_host(),
@@ -110,7 +120,7 @@ def prepare(request: RunRequest) -> Prepared:
         key=key.public,
         requirements=_digest_requirements(request, workspace),
     )
-    described = describe_run(request, started)
+    described = describe_run(request, started, hide=credentials.redactor)
     manifest = run.write_manifest(described)
     canary = Canary(log=os.fsencode(run.log / "canary"), marker=b"/.supervise-canary-" + run.id.encode())
     stdio = _stdio(request.closed, to_stderr=request.json)
@@ -122,7 +132,9 @@ def prepare(request: RunRequest) -> Prepared:
         argv=request.argv,
         environ=tuple((os.fsencode(name), os.fsencode(value)) for name, value in environ.items()),
         cwd=os.fsencode(_cwd(request, workspace)),
-        view=replace(_view(request, home, run, named, user, environ, key_file, declared), memory_bytes=_memory(limits)),
+        view=replace(
+            _view(request, home, run, named, user, credentials, key_file, declared), memory_bytes=_memory(limits)
+        ),
         log_canary=canary.log,
         marker_canary=canary.marker,
         uid=user.uid,
@@ -149,6 +161,7 @@ def prepare(request: RunRequest) -> Prepared:
         room_wait_s=room_wait_s,
         claim_digest=claim_digest(described["claim"]),
         key=key,
+        credentials=credentials,
         declared=declared,
     )
 
@@ -202,15 +215,16 @@ def _view(
     run: RunDir,
     workspace: Path,
     user: User,
-    environ: Mapping[str, str],
+    credentials: Credentials,
     key_file: Path | None,
     declared: Declared,
 ) -> ViewSpec:
     masks = masked_paths(
-        environ.get("HOME"),
+        credentials.home,
         _existing,
-        workspace=str(workspace.resolve()),
-        mask=request.policy.credentials.mask,
+        workspace=credentials.workspace,
+        mask=credentials.mask,
+        others=credentials.others,
     )
     masks = (*masks, *([str(key_file)] if key_file else []))
     return ViewSpec(
@@ -226,6 +240,7 @@ def _view(
         writable=_writable(request, workspace.resolve()),
         uid=user.uid,
         gid=user.gid,
+        planted=credentials.planted,
         sockets=_sockets(request),
     )
 
@@ -263,6 +278,8 @@ def _memory(limits: tuple[Limit, ...]) -> int | None:
 
 
 def _existing(pattern: str) -> list[str]:
+    if not glob.has_magic(pattern):
+        return [pattern] if os.path.lexists(pattern) else []
     return glob.glob(pattern, recursive=True, include_hidden=True)  # noqa: PTH207 - Path.glob takes no absolute one
 
 

@@ -7,7 +7,9 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
+from policies.redaction import Redactor
 from probes.kernel.decode import decode_slab
+from probes.kernel.slabs import redact_slab
 from probes.kernel.witness import Loss
 from supervisor import clock
 from supervisor.events import Event, EventsLost, Origin
@@ -25,16 +27,17 @@ class Tape:
     The opening canary is all that has happened so far; the acts of the closing one are the last that anybody does.
     """
 
-    def __init__(self, log: LogWriter) -> None:
-        """Begin with nothing."""
+    def __init__(self, log: LogWriter, redactor: Redactor) -> None:
+        """Begin with nothing; the redactor takes out what must not be written."""
         self._log = log
+        self._redactor = redactor
         self._latest: deque[tuple[bytes, int]] = deque()
         self._size_bytes = 0
         self._heard: deque[Event] = deque(maxlen=_HEARD)
 
     def take(self, slab: memoryview, count: int) -> None:
         """Append one slab."""
-        copy = bytes(slab)
+        copy = redact_slab(bytes(slab), self._redactor)
         self._latest.append((copy, self._log.append_kernel(copy, count)))
         self._size_bytes += len(copy)
         while self._size_bytes > _KEPT_BYTES and len(self._latest) > 1:

@@ -58,6 +58,7 @@ from supervisor.log.signer import Signer
 from supervisor.log.syncer import Syncer
 from supervisor.log.writer import LogWriter
 from supervisor.preparing import Prepared
+from supervisor.redacting import redact_event
 from supervisor.request import Phase, Progress
 from supervisor.tape import E, Tape, record
 
@@ -97,7 +98,7 @@ class Trial:
 
     def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind
         """Write an event of the supervisor, and give it: numbered, with the time it is written at."""
-        return record(self.log, kind, **fields)
+        return redact_event(record(self.log, kind, **fields), self.prepared.credentials.redactor)
 
     def identify(self, pids: tuple[int, ...]) -> tuple[ProcessKey, ...]:
         """Name members for ever, in order of their start."""
@@ -234,7 +235,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         early.wait_for_loading()
         guardian = Guardian.start(cgroup, prepared.run, on_death=lambda: _clear_after_us(root, run.id))
         stack.callback(guardian.release)
-        gateway = Gateway.start(prepared.request.policy.network)
+        gateway = Gateway.start(prepared.request.policy.network, lookout=prepared.credentials.lookout())
         stack.callback(gateway.close)
         limited = LimitedCgroup.create(cgroup, prepared.limits)
         witness = KernelWitness.watch(root, cgroup.path, network=Network.PASS)
@@ -242,7 +243,13 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         brake = Brake(cgroup)
         room = Room(run.path, brake=brake, tell=prepared.request.on_notice, wait_s=prepared.room_wait_s)
         stack.callback(room.close)
-        log = LogWriter.create(run.log, manifest_digest=prepared.manifest_digest, patience=room)
+        redactor = prepared.credentials.redactor
+        log = LogWriter.create(
+            run.log,
+            manifest_digest=prepared.manifest_digest,
+            patience=room,
+            redact=None if redactor.empty else lambda event: redact_event(event, redactor),
+        )
         stack.callback(log.close)
         box = stack.enter_context(_hold_box(prepared, cgroup, limited, gateway))
         prefer_trial_as_victim(box.main_pid, box.helper_pids)
@@ -251,7 +258,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         places = prepared.request.policy.log.checkpoint_to
         signer = Signer(log, run.log, prepared.key, run_id=run.id, places=places)
         brake = Brake(cgroup)
-        tape = Tape(log)
+        tape = Tape(log, redactor)
         consumer = Consumer(witness, take=tape.take, brake=brake, tell_loss=tape.tell_loss)
         main, init = witness.identify(box.main_pid), witness.identify(box.init_pid)
         trial = Trial(
@@ -279,6 +286,8 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
             cgroup=cgroup.id,
             realtime_offset_ns=clock.realtime_offset_ns(),
         )
+        for kind, fields in prepared.credentials.events(prepared.spec.view.masks):
+            trial.record(kind, process=None, **fields)
         gateway.follow(lambda told: _record_told(log, witness, tape, told), lambda problem: _record_death(log, problem))
         consumer.start()
         stack.callback(_stop_quietly, consumer)

@@ -36,6 +36,7 @@ from supervisor.launch import libc
 
 if TYPE_CHECKING:
     from probes.gateway.ground import Ground
+    from probes.gateway.lookout import Lookout
     from probes.gateway.porter import Porter
 
 _NAME = b"supervise-gate"
@@ -68,11 +69,12 @@ class Gateway:
     _closed: bool = False
 
     @classmethod
-    def start(cls, policy: NetworkPolicy) -> Gateway:
+    def start(cls, policy: NetworkPolicy, *, lookout: Lookout | None = None) -> Gateway:
         """Fork it. Call it before threads are started.
 
         Args:
             policy: whose rules were checked when it was read.
+            lookout: which decoys to look for in what clients send.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
@@ -82,7 +84,7 @@ class Gateway:
         try:
             pid = os.fork()
             if pid == 0:
-                _be_gateway(supervisor, theirs, set_ready, policy)
+                _be_gateway(supervisor, theirs, set_ready, policy, lookout)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
@@ -211,7 +213,9 @@ def _failed(problem: str) -> LaunchError:
 # -- in the child ------------------------------------------------------------------------------------------------------
 
 
-def _be_gateway(supervisor: int, control: socket.socket, set_ready: int, policy: NetworkPolicy) -> None:
+def _be_gateway(
+    supervisor: int, control: socket.socket, set_ready: int, policy: NetworkPolicy, lookout: Lookout | None
+) -> None:
     """Be the gateway. Never returns: the code of the caller must not run twice."""
     code = 1
     try:
@@ -227,7 +231,7 @@ def _be_gateway(supervisor: int, control: socket.socket, set_ready: int, policy:
         with contextlib.suppress(OSError):
             Path("/proc/self/comm").write_bytes(_NAME)
         _close_all_but(control.fileno(), set_ready)
-        _serve(supervisor, control, set_ready, policy)
+        _serve(supervisor, control, set_ready, policy, lookout)
         code = 0
     except BrokenPipeError:
         pass  # the supervisor is gone
@@ -255,7 +259,9 @@ def _close_all_but(*kept: int) -> None:
             os.dup2(null, standard)
 
 
-def _serve(supervisor: int, control: socket.socket, set_ready: int, policy: NetworkPolicy) -> None:
+def _serve(
+    supervisor: int, control: socket.socket, set_ready: int, policy: NetworkPolicy, lookout: Lookout | None
+) -> None:
     _tie_to(supervisor)
     from probes.gateway import ground  # noqa: PLC0415 - all imports are ours, the supervisor needs none of them
 
@@ -277,11 +283,18 @@ def _serve(supervisor: int, control: socket.socket, set_ready: int, policy: Netw
     control.send(pack_told(GatewayStarted(n=-1, time_ns=boottime_ns()), None, NONE))
     porter = Porter(laid, control, expecting=policy.default is not NetworkDefault.DENY or bool(policy.allow))
     if porter.run():
-        _decide(supervisor, laid, control, policy, porter)
+        _decide(supervisor, laid, control, policy, porter, lookout)
     control.send(b"stopped")
 
 
-def _decide(supervisor: int, laid: Ground, control: socket.socket, policy: NetworkPolicy, porter: Porter) -> None:
+def _decide(
+    supervisor: int,
+    laid: Ground,
+    control: socket.socket,
+    policy: NetworkPolicy,
+    porter: Porter,
+    lookout: Lookout | None,
+) -> None:
     """Import what decides, as long as we may read where we are installed; then be nobody, and serve."""
     from policies.network import NetworkRules  # noqa: PLC0415
     from probes.gateway import questions  # noqa: PLC0415
@@ -290,7 +303,7 @@ def _decide(supervisor: int, laid: Ground, control: socket.socket, policy: Netwo
     rules = NetworkRules.from_texts(policy.default, allow=policy.allow, deny=policy.deny, maps=policy.map)
     questions.load()
     _become_nobody(supervisor)
-    service = Service(laid, rules, control, ask_host)
+    service = Service(laid, rules, control, ask_host, lookout=lookout)
     service.take_over(porter)
     gc.enable()
     service.run()

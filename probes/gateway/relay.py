@@ -79,8 +79,8 @@ class Connection:
     """From accept to the account of its end."""
 
     __slots__ = (
-        "_account", "_bytes_in", "_bytes_out", "_client", "_deadline", "_dialling", "_early", "_kept", "_kept_bytes",
-        "_opened_ns", "_place", "_server", "_service", "_silence", "_speech", "number", "source",
+        "_account", "_bytes_in", "_bytes_out", "_client", "_deadline", "_decoys", "_dialling", "_early", "_kept",
+        "_kept_bytes", "_opened_ns", "_place", "_server", "_service", "_silence", "_speech", "number", "source",
     )  # fmt: skip
 
     def __init__(self, service: Service, number: int, sock: socket.socket, source: tuple[str, int]) -> None:
@@ -100,6 +100,7 @@ class Connection:
         self._deadline: Later | None = None
         self._dialling = False
         self._account = ""
+        self._decoys = service.lookout.begin() if service.lookout else None
 
     # -- deciding --------------------------------------------------------------------------------------------------
 
@@ -148,6 +149,7 @@ class Connection:
                     return
                 self._service.received_bytes += count
                 self._kept_bytes += count
+                self._look(_view[:count])
                 if len(self._kept) < KEPT:
                     self._kept += _view[: min(count, KEPT - len(self._kept))]
         except BlockingIOError:
@@ -212,7 +214,18 @@ class Connection:
                 self._client.ended = True
                 return
             self._service.received_bytes += count
+            self._look(_view[:count])
             self._hear(_view[:count])
+
+    def _look(self, data: memoryview) -> None:
+        """Tell of decoys in what the client sends, before anything becomes of it."""
+        place, speech = self._place, self._speech
+        if self._decoys is None or place is None or (speech is not None and speech.said.speaks == "tls"):
+            return
+        where = written(self._place_host() or place.host or str(place.address), place.port)
+        common = {"n": -1, "time_ns": boottime_ns(), "connection": self.number}
+        for event in self._decoys.look(bytes(data), where, **common):
+            self._service.tell(event, self.source)
 
     def _hear(self, data: memoryview) -> None:
         speech = self._speech

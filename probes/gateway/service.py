@@ -25,6 +25,7 @@ from policies.hosts import written
 from policies.network import NetworkRules
 from probes.gateway.answers import Answers
 from probes.gateway.ground import IP_PKTINFO, Ground
+from probes.gateway.lookout import Lookout
 from probes.gateway.loop import READ, Loop, boottime_ns
 from probes.gateway.porter import Porter
 from probes.gateway.questions import Judged, Question, judge_found, judge_question, read_question, write_answer
@@ -52,7 +53,15 @@ class Service:
 
     origin = Origin.GATEWAY
 
-    def __init__(self, ground: Ground, rules: NetworkRules, control: socket.socket, look_up: LookUp) -> None:
+    def __init__(
+        self,
+        ground: Ground,
+        rules: NetworkRules,
+        control: socket.socket,
+        look_up: LookUp,
+        *,
+        lookout: Lookout | None = None,
+    ) -> None:
         """Take over what was made.
 
         Args:
@@ -60,8 +69,10 @@ class Service:
             rules: of its policy.
             control: to the supervisor; events go there, words come from there.
             look_up: asks the host for the addresses of a name in a family, blocking.
+            lookout: which decoys to look for in what clients send.
         """
         self.loop, self.rules, self.answers = Loop(), rules, Answers()
+        self.lookout = lookout
         self.received_bytes = 0
         self._ground, self._control = ground, control
         self._connections: dict[int, Connection | DnsStream] = {}

@@ -15,6 +15,7 @@ from typing import Any, Union
 import msgspec
 
 from supervisor.events import (
+    CanaryLeaked,
     ConnectionAllowed,
     ConnectionBlocked,
     ConnectionClosed,
@@ -28,6 +29,7 @@ from supervisor.events import (
 TCP, UDP, NONE = 6, 17, 0
 MESSAGE_BYTES = 1 << 17
 KINDS = (
+    CanaryLeaked,
     ConnectionAllowed,
     ConnectionBlocked,
     ConnectionClosed,

@@ -187,6 +187,15 @@ const volatile struct shape shapes[SYSCALLS_MAX] = {
 #ifdef __NR_renameat
 	[__NR_renameat] = ROW(S_PATH, 0, 1, 2, 3, -1),
 #endif
+	/* Without a capability each of these can only fail, or change nothing. */
+	[__NR_setuid] = REFUSED,
+	[__NR_setgid] = REFUSED,
+	[__NR_setreuid] = REFUSED,
+	[__NR_setregid] = REFUSED,
+	[__NR_setresuid] = REFUSED,
+	[__NR_setresgid] = REFUSED,
+	[__NR_setgroups] = REFUSED,
+	[__NR_capset] = REFUSED,
 	[__NR_open_by_handle_at] = REFUSED,
 	[__NR_io_uring_setup] = REFUSED,
 	[__NR_io_uring_enter] = REFUSED,

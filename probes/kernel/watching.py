@@ -87,7 +87,8 @@ def plan_looks(mounts: Iterable[HostMount], *, shared: Iterable[bytes], hidden: 
     places, globs = tuple(shared), tuple(hidden)
     ours = [mount for mount in mounts if any(is_below(mount.path, place) for place in places)]
     masks = frozenset(path for path in globs if not _WILD.intersection(path))
-    covered = [mount for mount in mounts if mount.path in masks or any(_may_cover(mount.path, glob) for glob in globs)]
+    wild = [path for path in globs if _WILD.intersection(path)]
+    covered = [mount for mount in mounts if mount.path in masks or any(_may_cover(mount.path, glob) for glob in wild)]
     known = all(mount.fstype in _ONE_DEVICE for mount in ours)
     return Looks(
         mounts=tuple(sorted({mount.mount_id for mount in (*ours, *covered)})),

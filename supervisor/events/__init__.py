@@ -1,6 +1,16 @@
 """The words that all stages share: every kind of event, by subject; `supervisor.events.base` has their laws."""
 
 from supervisor.events.base import Event, Origin, ProcessKey, wire_kind
+from supervisor.events.credentials import (
+    CanaryLeaked,
+    CanaryPlaced,
+    CredentialDropped,
+    CredentialFound,
+    CredentialGuarded,
+    CredentialLooked,
+    CredentialPassed,
+    CredentialRedacted,
+)
 from supervisor.events.files import (
     FileChanged,
     FileCreated,
@@ -72,6 +82,8 @@ from supervisor.events.trial import (
 from supervisor.events.witness import EventsLost, LogWaited, UnknownRecorded
 
 __all__ = [
+    "CanaryLeaked",
+    "CanaryPlaced",
     "CheckpointMissed",
     "CheckpointSigned",
     "ConnectionAllowed",
@@ -79,6 +91,12 @@ __all__ = [
     "ConnectionBlocked",
     "ConnectionClosed",
     "ConnectionSinkholed",
+    "CredentialDropped",
+    "CredentialFound",
+    "CredentialGuarded",
+    "CredentialLooked",
+    "CredentialPassed",
+    "CredentialRedacted",
     "DatagramBlocked",
     "DescriptorPassed",
     "Event",

@@ -21,6 +21,7 @@ from supervisor.events import (
 )
 from supervisor.evidence.contacts import ContactFold
 from supervisor.evidence.coverage import Noted, cover, find_gaps
+from supervisor.evidence.credentials import CredentialFold
 from supervisor.evidence.facts import Facts, FileHistory, Gap, Loss, Observed, Outcome, Process, Timeline
 from supervisor.evidence.files import FileFold
 from supervisor.evidence.flows import FlowFold
@@ -132,6 +133,7 @@ def _collect(
             (*gaps, *file_gaps, *met.gaps, *foreign_gaps(met, places)),
             line,
             served=noted.gateway.started is not None,
+            credentials=folds.credentials.witnessed,
         ),
         events=count,
         lost=sum(loss.count for loss in losses),
@@ -146,6 +148,7 @@ def _collect(
         settled_digest=folds.grades.settled_digest(),
         orders=folds.orders.orders(cast),
         decider=folds.orders.decider(cast),
+        credentials=folds.credentials.finish(cast, processes),
         schedules=folds.schedules.finish(files),
         services=folds.services.finish(),
         reads=folds.reads.finish(cast),
@@ -189,6 +192,7 @@ class _Folds:
         self.grades, self.references = GradeFold(), ReferenceFold(policy, workspace)
         self.orders = OrderFold(policy, workspace)
         self.flows, self.contacts, self.limits, self.reads = FlowFold(), ContactFold(), LimitFold(), ReadFold()
+        self.credentials = CredentialFold()
         self.schedules, self.services = ScheduleFold(), ServiceFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
@@ -203,8 +207,9 @@ class _Folds:
             ProcessReached: self._reached.append,
             TrialCounted: self._counted.append,
         }
-        more = (self.looks, self.reads, self.schedules, self.services, self.grades, self.references, self.orders)
-        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *more):
+        more = (self.looks, self.reads, self.schedules, self.services, self.credentials, self.grades)
+        named = (self.references, self.orders)
+        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *more, *named):
             for kind, handle in fold.handlers().items():
                 handlers[kind] = _both(handlers[kind], handle) if kind in handlers else handle
         count = 0

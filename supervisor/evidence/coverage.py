@@ -37,7 +37,6 @@ _WITNESSED = (
     ),
 )
 _UNWITNESSED = (
-    (Route.CREDENTIAL, "secret paths and names are kept out of the box; the use of a credential is not witnessed"),
     (Route.CONTAINER, "no container service of the host is reachable from the box"),
     ("gpu-memory", "what stays in the memory of a device is not witnessed; the box holds no such device"),
     ("provider", "what a model's provider keeps on its side is not witnessed"),
@@ -224,19 +223,29 @@ def _events(line: Timeline, kind: str) -> tuple[int, ...]:
     return (line.events[kind],) if kind in line.events else ()
 
 
-def cover(gaps: Iterable[Gap], line: Timeline, *, served: bool = False) -> tuple[Coverage, ...]:
+_CREDENTIALS_WITNESSED = "what was passed can be used outside by whoever got hold of it; that is not witnessed"
+_CREDENTIALS_UNWITNESSED = "secret paths and names are kept out of the box; the use of a credential is not witnessed"
+
+
+def cover(
+    gaps: Iterable[Gap], line: Timeline, *, served: bool = False, credentials: bool = False
+) -> tuple[Coverage, ...]:
     """List every route with its witness and its gaps, then the ones that nobody witnessed.
 
     Args:
         gaps: of all routes.
         line: of the trial.
         served: a gateway served the network, and is a witness beside the kernel.
+        credentials: the log says what a credential is, so that attempts on one were recorded.
     """
     found = tuple(gaps)
     witnessed = []
-    for route, name, note in _WITNESSED:
+    of_credentials = (Route.CREDENTIAL, "kernel", _CREDENTIALS_WITNESSED)
+    if not credentials:
+        of_credentials = (Route.CREDENTIAL, "", _CREDENTIALS_UNWITNESSED)
+    for route, name, note in (*_WITNESSED, of_credentials):
         own = tuple(gap for gap in found if gap.route == route)
-        witnesses: tuple[str, ...] = (name,) if line.released_ns is not None else ()
+        witnesses: tuple[str, ...] = (name,) if line.released_ns is not None and name else ()
         if witnesses and served and route is Route.NETWORK:
             witnesses = (name, "gateway")
         witnessed.append(

@@ -257,6 +257,8 @@ class CredentialUse:
         what: ``file``, ``env``, ``keyring``, ``agent``, ``metadata``, ``canary`` or ``privilege``.
         action: ``read``, ``denied``, ``written``, ``created``, ``passed``, ``used`` or ``leaked``.
         violates: what the policy says of it.
+        where: in words, where it was met; for what is ``leaked`` or ``used``.
+        run: whose canary it is.
     """
 
     what: str
@@ -266,6 +268,8 @@ class CredentialUse:
     events: tuple[int, ...]
     violates: bool = False
     fingerprint: str | None = None
+    where: str | None = None
+    run: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

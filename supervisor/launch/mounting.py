@@ -1,4 +1,4 @@
-# ruff: noqa: PTH101, PTH102, PTH103, PTH115, PTH116, PTH119, PTH120, PTH211
+# ruff: noqa: PTH101, PTH102, PTH103, PTH112, PTH115, PTH116, PTH119, PTH120, PTH211
 # Paths of the kernel are bytes, which pathlib does not take.
 """The steps that make a view: each is data that can be described, and can be executed in the trial's mount namespace.
 
@@ -56,6 +56,8 @@ class MakeFile(msgspec.Struct, frozen=True, kw_only=True):
     target: bytes
     content: bytes = b""
     mode: int = 0o644
+    uid: int = 0
+    gid: int = 0
 
     def describe(self) -> str:
         """Say it in one line."""
@@ -66,6 +68,7 @@ class MakeFile(msgspec.Struct, frozen=True, kw_only=True):
         fd = os.open(self.target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             os.write(fd, self.content)
+            os.fchown(fd, self.uid, self.gid)
             os.fchmod(fd, self.mode)
         finally:
             os.close(fd)
@@ -272,6 +275,32 @@ class ReplaceFile(msgspec.Struct, frozen=True, kw_only=True):
             libc.mount(b"none", target, b"", MountFlag.REMOUNT | MountFlag.BIND | self.flags)
 
 
+class Cover(msgspec.Struct, frozen=True, kw_only=True):
+    """A file or directory of ours on top of ``path`` of the view, read-only, whether or not there was such a path."""
+
+    root: bytes
+    path: bytes
+    source: bytes
+
+    def describe(self) -> str:
+        """Say it in one line."""
+        return f"cover {os.fsdecode(self.path)}"
+
+    def execute(self, note: Note) -> None:
+        """Follow links inside the view only, make what is missing, and bind; something of another kind is left."""
+        directory = stat.S_ISDIR(os.stat(self.source).st_mode)
+        place = resolve_inside(self.root, self.path)
+        target = join(self.root, place)
+        if os.path.lexists(target) and os.path.isdir(target) is not directory:
+            note(f"{os.fsdecode(self.path)}: not covered, it is {'no' if directory else 'a'} directory")
+            return
+        if not os.path.lexists(target):
+            make_mountpoint(self.root, place, directory=directory)
+        libc.mount(self.source, target, b"", MountFlag.BIND)
+        flags = MountFlag.REMOUNT | MountFlag.BIND | MountFlag.RDONLY | MountFlag.NOSUID | MountFlag.NODEV
+        libc.mount(b"none", target, b"", flags)
+
+
 class MakeLink(msgspec.Struct, frozen=True, kw_only=True):
     """A symbolic link of the host that leads to the workspace through a place that is private in the view."""
 
@@ -335,7 +364,7 @@ class MountOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 Step = (
     MountOutcome |
-    MountTmpfs | MakeFile | MakeDirectory | MountOverlay | Bind | MountPrivate | Mask | ReplaceFile | MakeLink |
+    MountTmpfs | MakeFile | MakeDirectory | MountOverlay | Bind | MountPrivate | Mask | ReplaceFile | Cover | MakeLink |
     KeepWritable | MakeReadOnly
 )  # fmt: skip
 

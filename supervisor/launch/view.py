@@ -25,6 +25,7 @@ from supervisor.errors import LaunchError
 from supervisor.launch.libc import NO_FLAGS, MountFlag
 from supervisor.launch.mounting import (
     Bind,
+    Cover,
     KeepWritable,
     MakeDirectory,
     MakeFile,
@@ -69,6 +70,18 @@ _FLAGS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Planted:
+    """Files of ours at a path: ``files`` are names below it with their content; one without a name is the path."""
+
+    path: bytes
+    files: tuple[tuple[bytes, bytes], ...]
+
+    def paths(self) -> tuple[bytes, ...]:
+        """Give the path of every file."""
+        return tuple(join(self.path, name) if name else self.path for name, _ in self.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ViewSpec:
     """What is asked of a view.
 
@@ -88,6 +101,7 @@ class ViewSpec:
         uid, gid: the run user, who gets a /run/user directory.
         sockets: of services that the trial may reach, absolute; each is shown at its own path.
         memory_bytes: what the trial may use of memory, or None: what it may put into /tmp and the like.
+        planted: what is put over the home instead of what is there.
     """
 
     workspace: bytes
@@ -105,6 +119,7 @@ class ViewSpec:
     uid: int = 0
     gid: int = 0
     memory_bytes: int | None = None
+    planted: tuple[Planted, ...] = ()
     sockets: tuple[bytes, ...] = ()
 
 
@@ -218,6 +233,7 @@ class _Planner:
                 *self._run_directories(),
                 *self._links(),
                 *self._masks(),
+                *self._planted(),
                 *self._files(),
                 *self._sockets(),
                 *self._read_only(layers),
@@ -364,6 +380,22 @@ class _Planner:
                 for path in self._appearances(real) if os.path.exists(real) else ():
                     root, inside = self._inside(path)
                     yield Mask(root=root, path=inside, empty_file=empty, empty_directory=directory)
+
+    def _planted(self) -> Iterable[Step]:
+        """Put what is planted into the box's own directory, and cover what is there with it."""
+        uid, gid = self.spec.uid, self.spec.gid
+        if self.spec.planted:
+            yield MakeDirectory(target=join(self.spec.box, b"planted"))
+        for number, planted in enumerate(self.spec.planted):
+            source = join(self.spec.box, b"planted/%d" % number)
+            whole = not planted.files[0][0]
+            if not whole:
+                yield MakeDirectory(target=source, mode=0o700, uid=uid, gid=gid)
+            for name, content in planted.files:
+                target = source if whole else join(source, name)
+                yield MakeFile(target=target, content=content, mode=0o600, uid=uid, gid=gid)
+            root, inside = self._inside(planted.path)
+            yield Cover(root=root, path=inside, source=source)
 
     def _appearances(self, path: bytes) -> tuple[bytes, ...]:
         """Every path of the view that shows the host's ``path``: itself, and by other mounts of its filesystem."""

@@ -29,6 +29,7 @@ from supervisor.log.records import encode_record
 from supervisor.log.segments import SEGMENT_BYTES, SegmentWriter, list_segments
 
 _E = TypeVar("_E", bound=Event)
+Redact = Callable[[Event], Event]
 
 
 class Patience(Protocol):
@@ -48,9 +49,12 @@ class LogWriter:
     may be tried again when there is space.
     """
 
-    def __init__(self, segments: SegmentWriter, chain: Chain, patience: Patience | None) -> None:
+    def __init__(
+        self, segments: SegmentWriter, chain: Chain, patience: Patience | None, redact: Redact | None = None
+    ) -> None:
         """Use `LogWriter.create`."""
         self._patience = patience
+        self._redact = redact
         self._segments = segments
         self._chain = chain
         self._lock = Lock()
@@ -66,6 +70,7 @@ class LogWriter:
         manifest_digest: str,
         segment_bytes: int = SEGMENT_BYTES,
         patience: Patience | None = None,
+        redact: Redact | None = None,
     ) -> Self:
         """Begin a log.
 
@@ -74,6 +79,7 @@ class LogWriter:
             manifest_digest: ``sha256:…`` of the bytes of ``manifest.json``, which frame 0 binds.
             segment_bytes: a segment is left when the next frame would make it longer.
             patience: waits when there is no room; without it that is an error at once.
+            redact: takes out of an event what must not be written.
 
         Raises:
             LogError: there is a log already, or the directory cannot be made.
@@ -87,7 +93,7 @@ class LogWriter:
         if names := list_segments(log_dir):
             message = f"expected no log yet, got {names[0]}"
             raise LogError(message, place=str(log_dir))
-        return cls(SegmentWriter(log_dir, segment_bytes), Chain(link), patience)
+        return cls(SegmentWriter(log_dir, segment_bytes), Chain(link), patience, redact)
 
     @property
     def frames(self) -> int:
@@ -133,7 +139,8 @@ class LogWriter:
             InternalError: the event has another number or is too long, or the log is sealed.
         """
         with self._lock:
-            return self._append(FrameType.JSON, encode_record(self._numbered(make)), 1)
+            event = self._numbered(make)
+            return self._append(FrameType.JSON, encode_record(self._redact(event) if self._redact else event), 1)
 
     def root(self) -> str:
         """Give the RFC 6962 root over all frames so far, ``sha256:…``."""

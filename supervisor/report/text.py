@@ -29,7 +29,7 @@ from supervisor.report.words import (
     process_of,
     stage_words,
 )
-from supervisor.verdict.completion import Completion, FileSeen, OpenEffect
+from supervisor.verdict.completion import Completion, CredentialSeen, FileSeen, OpenEffect
 
 T = TypeVar("T")
 
@@ -242,8 +242,13 @@ def _credentials(completion: Completion) -> Iterator[Line]:
     yield from _section(
         "credentials",
         completion.effects.credentials,
-        lambda used: line(f"  {used.action}: {used.kind} {safe(used.name)}", cited(used.events)),
+        lambda used: line(f"  {used.action}: {used.kind} {safe(_credential(used))}", cited(used.events)),
     )
+
+
+def _credential(used: CredentialSeen) -> str:
+    whose = f" of run {used.run}" if used.run else ""
+    return f"{used.name}{whose}" + (f", {used.where}" if used.where else "")
 
 
 def _contacts(completion: Completion) -> Iterator[Line]:

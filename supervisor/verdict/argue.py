@@ -16,6 +16,7 @@ from supervisor.verdict.completion import (
     ClaimMade,
     Completion,
     ContactSeen,
+    CredentialSeen,
     Effects,
     Endpoint,
     ExecutionSeen,
@@ -153,6 +154,19 @@ def _effects(facts: Facts) -> Effects:
         processes=tuple(_process(process, ids) for process in facts.processes),
         files=tuple([_file(history, ids, shared) for history in facts.files]),
         network=_network(facts, ids),
+        credentials=tuple(
+            CredentialSeen(
+                kind=use.what,
+                name=use.name,
+                action=use.action,
+                process=ids.get(use.process),
+                events=use.events,
+                fingerprint=use.fingerprint,
+                where=use.where,
+                run=use.run,
+            )
+            for use in facts.credentials
+        ),
         contacts=tuple(
             ContactSeen(
                 what=c.what, descriptor=c.descriptor, errno=c.error, process=ids.get(c.process), events=c.events

@@ -175,13 +175,16 @@ class FlowSeen(Struct, frozen=True, kw_only=True):
 
 
 class CredentialSeen(Struct, frozen=True, kw_only=True):
-    """One use of a credential."""
+    """One use of a credential: as `supervisor.evidence.facts.CredentialUse`, whose ``what`` is ``kind`` here."""
 
     kind: str
     name: str
     action: str
     process: str | None
     events: tuple[int, ...]
+    fingerprint: str | None = None
+    where: str | None = None
+    run: str | None = None
 
 
 class ContactSeen(Struct, frozen=True, kw_only=True):

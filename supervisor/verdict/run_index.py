@@ -16,7 +16,9 @@ from collections.abc import Iterator
 import msgspec
 
 from policies.types import FilesMode, Policy
+from supervisor.evidence.credentials import CREATED, PASSED
 from supervisor.evidence.facts import Facts, FileHistory, FileState, Route, Touch
+from supervisor.evidence.guard import CANARY
 from supervisor.evidence.naming import show
 from supervisor.verdict.judge import Judgement
 
@@ -139,7 +141,7 @@ def index_run(
         ),
         contacts=tuple(_contacts(facts, policy, workspace, offset_ns)),
         servers=tuple(_servers(facts, policy, offset_ns)),
-        secrets=tuple(_secrets(facts)),
+        secrets=tuple(_secrets(facts, run)),
         contention=tuple(_contention(facts)),
         gaps=tuple(_gaps(facts)),
         later=tuple(_later(judgement)),
@@ -265,10 +267,16 @@ def _servers(facts: Facts, policy: Policy, offset_ns: int) -> Iterator[Server]:
             yield Server(where, None, declared.get(where), at_ns, at_ns, contact.events[:_KEPT_EVENTS])
 
 
-def _secrets(facts: Facts) -> Iterator[Secret]:
+def _secrets(facts: Facts, run: str) -> Iterator[Secret]:
+    """Give credentials by their fingerprints, and decoys by the run whose they are: that run made them."""
     for use in facts.credentials:
+        events = use.events[:_KEPT_EVENTS]
         if use.fingerprint is not None:
-            yield Secret(use.fingerprint, use.name, use.action, use.events[:_KEPT_EVENTS])
+            yield Secret(use.fingerprint, use.name, use.action, events)
+        elif use.what == CANARY and use.run is not None:
+            yield Secret(f"canary {use.run}", f"canary {use.name}", use.action, events)
+        elif use.what == CANARY and use.action == PASSED:
+            yield Secret(f"canary {run}", CANARY, CREATED, events)
 
 
 # -- marks ---------------------------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ The laws:
 5. A call that the box refuses to everybody (mount, bpf, keyctl, a raw socket) is recorded under ``effects.refusals``
    and is no violation by itself: ordinary programs probe for such calls, nothing was sent, and no file was meant. Its
    consequence, a transmission or a write, would be one.
+6. Looking for a credential is none either, since ordinary programs do. A decoy that was placed is one wherever it is
+   met: in what was sent, in a file of the workspace or of a shared place, in another run.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ def judge_scope(facts: Facts, policy: Policy, *, sealed: bool) -> Scope:
         *_contacts(facts, policy),
         *_references(facts),
         *_orders(facts),
+        *_credentials(facts),
     )
     named = tuple(
         Reason(rule=rule, text=f"{text}, by {names.find(process)}", events=events)
@@ -145,6 +148,15 @@ def _orders(facts: Facts) -> Iterator[_Found]:
         if order.early:
             events = tuple(match.event for match in order.early)
             yield "out-of-order", f"{order.then} came before {order.first}", facts.main, events
+
+
+def _credentials(facts: Facts) -> Iterator[_Found]:
+    """A decoy that is met elsewhere violates, whoever brought it there; the run that placed it is named."""
+    for use in facts.credentials:
+        if use.violates:
+            whose = f" of run {use.run}" if use.run else ""
+            where = f": {use.where}" if use.where else ""
+            yield "leaked-canary", f"the {use.name} canary{whose} was met{where}", use.process, use.events
 
 
 def _gaps(facts: Facts, *, sealed: bool) -> Iterator[Reason]:

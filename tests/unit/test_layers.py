@@ -50,6 +50,8 @@ SYSTEM_MODULES = frozenset({"os", "socket", "subprocess", "ctypes", "time", "ran
 
 SYSTEM_ACCESS = {
     "supervisor.clock": "the trusted clocks",
+    "supervisor.credentials": "looks for the homes of the machine, and names paths in bytes",
+    "supervisor.searching": "names paths in bytes",
     "supervisor.preparing": "fixes who runs, where and under which id: users, groups, environment, randomness",
     "supervisor.declared": "looks up the places that a policy names on this host",
     "supervisor.concluding": "names paths in bytes and asks for the architecture",
@@ -74,6 +76,8 @@ SYSTEM_ACCESS = {
     "supervisor.printing": "the one module that prints, and asks the terminal how",
     "supervisor.__main__": "ends the process",
     "supervisor.harness": "takes the caller's environment where none is given",
+    "probes.credentials.keeper": "keeps a key in the state directory",
+    "probes.credentials.search": "reads what a trial left, by descriptor and within bounds",
     "probes.gateway.authority": "hands a certificate to OpenSSL in a file that has no name",
     "probes.gateway.ground": "makes the sockets that serve a namespace",
     "probes.gateway.loop": "waits for descriptors and reads the clock of events",

@@ -20,7 +20,7 @@ def declared(base: Path, *, shared: tuple[str, ...] = (), read_deny: tuple[str, 
     for name in ("work/sub", "state", "shared", "answers"):
         (base / name).mkdir(parents=True, exist_ok=True)
     policy = Policy(files=FilesPolicy(shared=tuple(SharedPlace(path=path) for path in shared), read_deny=read_deny))
-    return find_declared(policy, workspace=bytes(base / "work"), state=bytes(base / "state"), home=None)
+    return find_declared(policy, workspace=bytes(base / "work"), state=bytes(base / "state"), secret=())
 
 
 def test_places_are_found_free_of_symlinks_with_the_name_they_were_given(tmp_path: Path) -> None:

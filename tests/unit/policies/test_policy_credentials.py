@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from ipaddress import ip_address
 
 import pytest
 
-from policies.credentials import credential_data, filter_environ, is_secret, masked_globs, masked_paths
+from policies.credentials import (
+    Secret,
+    credential_data,
+    filter_environ,
+    find_secrets,
+    hidden_values,
+    is_secret,
+    masked_globs,
+    masked_paths,
+    missing_names,
+)
 from policies.types import CredentialsPolicy, Policy
 
 ORDINARY = {
@@ -110,5 +121,48 @@ def test_the_data_is_well_formed() -> None:
     assert not [path for path in data.home_paths if path.startswith(("/", "~"))]
     assert all(path.startswith("/") for path in (*data.absolute_paths, *data.sockets))
     assert all(glob == glob.upper() for glob in (*data.agents, *data.secrets))
-    for listed in (data.home_paths, data.absolute_paths, data.sockets, data.agents, data.secrets):
+    assert not [name for name in (*data.anywhere, *data.made, *data.metadata_names) if "/" in name]
+    assert all(str(ip_address(address)) == address for address in data.metadata_addresses)
+    names = (data.anywhere, data.made, data.metadata_addresses, data.metadata_names)
+    for listed in (data.home_paths, data.absolute_paths, data.sockets, data.agents, data.secrets, *names):
         assert len(listed) == len(set(listed))
+
+
+def test_credentials_of_other_homes_are_masked_too() -> None:
+    """Whoever else has a home on the machine: the trial may be root, and read it."""
+    globs = masked_globs("/home/u", workspace="/w", others=("/root", "/home/u"))
+    assert {"/home/u/.ssh", "/root/.ssh"} <= set(globs)
+    assert len(globs) == len(set(globs))
+
+
+def test_a_passed_name_is_kept_and_told_when_it_is_missing() -> None:
+    """``pass`` keeps a name as ``env`` does, and says that it must be there."""
+    policy = Policy(credentials=CredentialsPolicy(passed=("A_TOKEN", "PLAIN", "GONE", "EMPTY")))
+    environ = {"A_TOKEN": "t", "PLAIN": "x", "OTHER_TOKEN": "o", "EMPTY": ""}
+    assert filter_environ(environ, policy)[1] == ("OTHER_TOKEN",)
+    assert missing_names(environ, policy) == ("GONE", "EMPTY")
+
+
+def test_the_credentials_of_an_environment_are_known_by_name_and_whether_they_are_passed() -> None:
+    """Declared ones whatever they look like; not what only leads to an agent."""
+    policy = Policy(credentials=CredentialsPolicy(env=("A_TOKEN", "LANG"), passed=("PLAIN",)))
+    environ = {"A_TOKEN": "t", "PLAIN": "x", "B_TOKEN": "o", "SSH_AUTH_SOCK": "/tmp/s", "LANG": "C"}
+    found = find_secrets(environ, policy)
+    assert [(one.name, one.passed) for one in found] == [("A_TOKEN", True), ("B_TOKEN", False), ("PLAIN", True)]
+    assert "zq-91" not in repr(Secret(name="N", value="zq-91", passed=True))
+
+
+def hidden(value: str, *, passed: bool) -> list[bytes]:
+    """Give what is hidden of one variable."""
+    return [found for _, found in hidden_values([Secret(name="N", value=value, passed=passed)])]
+
+
+def test_values_are_hidden_unless_any_text_may_hold_them() -> None:
+    """Short ones are not, nor is a word that was dropped; the password of a URL is hidden by itself too."""
+    assert hidden("sk-123456", passed=False) == [b"sk-123456"]
+    assert hidden("hunter", passed=True) == [b"hunter"]
+    assert hidden("hunt", passed=True) == []
+    assert hidden("postgres", passed=False) == []
+    assert hidden("abc", passed=False) == []
+    assert hidden("postgres://u:s3cr3t-pw@db/x", passed=False) == [b"postgres://u:s3cr3t-pw@db/x", b"s3cr3t-pw"]
+    assert hidden("  tok-123456\n", passed=True) == [b"tok-123456"]

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from transcript import Transcript, ordinary, policy_for, state, straggler, without_commit
 
+from policies.credentials import credential_data
 from policies.types import Commit, FilesMode, FilesPolicy, Policy
 from supervisor import events as ev
 from supervisor.verdict.completion import Scope, Separation
@@ -150,3 +151,25 @@ def test_in_place_writes_have_unwatched_neighbours() -> None:
     answer = judge(ordinary().facts(policy), policy)
     assert (answer.finality.verdict, answer.separation.verdict) == ("unresolved", "unresolved")
     assert answer.scope.verdict == "clean"
+
+
+def test_a_decoy_that_is_met_elsewhere_violates_and_a_credential_that_is_looked_for_does_not() -> None:
+    """The violation names the run that placed it and where it was met."""
+    data = credential_data()
+    trial = Transcript()
+    guarded = {"homes": (), "relative": data.home_paths, "absolute": data.absolute_paths, "anywhere": (), "made": ()}
+    guarded |= {"sockets": (), "addresses": (), "names": (), "masked": (b"/etc/shadow",)}
+    trial.add(ev.CredentialGuarded, process=None, home=b"/home/me", **guarded)
+    trial.begin()
+    trial.file(ev.FileOpened, "/etc/shadow", reads=True, writes=False)
+    trial.exit()
+    trial.endpoint()
+    trial.end()
+    assert scope(trial).verdict == "clean"
+    trial.add(
+        ev.CanaryLeaked, form="netrc", placed_by="r1", seen_in="r2", where="sent to 203.0.113.9:80", encoding="hex"
+    )
+    (violation,) = scope(trial).violations
+    assert violation.rule == "leaked-canary"
+    assert "netrc canary of run r1" in violation.text
+    assert "sent to 203.0.113.9:80 (hex)" in violation.text

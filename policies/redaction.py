@@ -1,0 +1,125 @@
+"""Taking known values out of what is about to be written. In: bytes or text; out: the same length, without them.
+
+Laws:
+    * What stands instead has the length of what was taken out, so that records whose parts are told by their length
+      stay what they are, and says so: ``[redacted NAME]``, filled up with stars, or stars alone where there is no room.
+    * What was taken out is counted by name: that a value was met is evidence.
+    * Taken out are the forms in which a value is one piece: as it is, in lower case, base64, hex, URL-encoded, and as
+      a path of the kernel, whose components stand leaf first. A value that is cut up is not recognised here; canaries
+      are, by `policies.spotting`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from threading import Lock
+
+from policies.credentials import REDACTED_MIN_BYTES
+from policies.encodings import base64_forms, url_encoded
+
+_GRAM = 8
+_SURE = 2 * _GRAM - 1
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
+_WORD = b"[redacted]"
+
+
+class Redactor:
+    """The values of one run. It may be used from any thread."""
+
+    def __init__(self, values: Iterable[tuple[str, bytes]]) -> None:
+        """Write each value in its forms.
+
+        Args:
+            values: name and value, as `policies.credentials.hidden_values` gives them.
+        """
+        forms: dict[bytes, str] = {}
+        for name, value in values:
+            for form in _forms(value):
+                if len(form) >= REDACTED_MIN_BYTES:
+                    forms.setdefault(form, name)
+        # A longer form may hold a shorter one, and is taken out first.
+        self._forms = tuple(sorted(forms.items(), key=lambda item: (-len(item[0]), item[0])))
+        self._short = tuple(form for form in forms if len(form) < _SURE)
+        self._pieces = frozenset(piece for form in forms if len(form) >= _SURE for piece in _first_pieces(form))
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._lock = Lock()
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to take out of anything."""
+        return not self._forms
+
+    def may_hold(self, data: bytes) -> bool:
+        """Tell cheaply whether there may be something to take out; False is certain."""
+        if any(form in data for form in self._short):
+            return True
+        whole = memoryview(data)[: len(data) // _GRAM * _GRAM].cast("Q")
+        return bool(self._pieces) and not self._pieces.isdisjoint(whole)
+
+    def redact(self, data: bytes, *, where: str) -> bytes:
+        """Take every value out of some bytes.
+
+        Args:
+            data: any bytes.
+            where: what it is counted under.
+        """
+        if not self._forms or not self.may_hold(data):
+            return data
+        for form, name in self._forms:
+            if count := data.count(form):
+                data = data.replace(form, _marker(name, len(form)))
+                with self._lock:
+                    self._counts[name, where] += count
+        return data
+
+    def redact_text(self, text: str, *, where: str) -> str:
+        """Take every value out of a text; the length in UTF-8 stays the same."""
+        raw = text.encode("utf-8", "surrogatepass")
+        found = self.redact(raw, where=where)
+        return text if found is raw else found.decode("utf-8", "surrogatepass")
+
+    def take_counts(self) -> Iterator[tuple[str, str, int]]:
+        """Give and forget what was counted: name, where, how often."""
+        with self._lock:
+            counts, self._counts = self._counts, Counter()
+        for (name, where), count in sorted(counts.items()):
+            yield name, where, count
+
+
+NOTHING_HIDDEN = Redactor(())
+"""Takes nothing out of anything."""
+
+
+def _forms(value: bytes) -> Iterator[bytes]:
+    yield value
+    yield value.lower()
+    if b"/" in value:
+        yield b"\0".join(reversed(value.split(b"/")))
+    for text in base64_forms(value):
+        yield text
+        yield text.translate(_URL_SAFE)
+    yield value.hex().encode()
+    yield value.hex().upper().encode()
+    escaped = url_encoded(value)
+    yield escaped
+    yield _lower_escapes(escaped)
+
+
+def _lower_escapes(text: bytes) -> bytes:
+    first, *rest = text.split(b"%")
+    return b"%".join([first, *(part[:2].lower() + part[2:] for part in rest)])
+
+
+def _first_pieces(form: bytes) -> Iterator[int]:
+    """Give the pieces of which every occurrence covers one that is aligned."""
+    for start in range(_GRAM):
+        yield from memoryview(form[start : start + _GRAM]).cast("Q")
+
+
+def _marker(name: str, size: int) -> bytes:
+    text = f"[redacted {name}]".encode("utf-8", "replace")
+    for word in (text, _WORD):
+        if len(word) <= size:
+            return word.ljust(size, b"*")
+    return b"*" * size

@@ -1,0 +1,144 @@
+"""What counts as a credential, as it was fixed before the run. In: a path, an address or a socket; out: its name.
+
+A name is what people call the thing: ``~/.ssh/id_ed25519`` below the home of the trial's user, else the whole path. The
+globs are taken from the log, so that a later version with other data judges an old run as it was.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import translate
+from functools import cached_property
+
+from supervisor.events import CanaryPlaced, CredentialGuarded
+from supervisor.evidence.naming import show
+
+FILE, AGENT, CANARY = "file", "agent", "canary"
+_WILD = frozenset("*?[")
+_HEAD = re.compile(r"[*?[]")
+_CACHED = 65536
+_MAPPED = "::ffff:"
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """One thing that is guarded. ``masked``: what lay there was hidden; ``made_only``: reading it means nothing."""
+
+    what: str
+    name: str
+    masked: bool = False
+    made_only: bool = False
+
+
+class Guard:
+    """Answers for one run. Every answer about a path is kept, since a trial asks for the same ones again and again."""
+
+    def __init__(self, guarded: CredentialGuarded, canaries: Iterable[CanaryPlaced] = ()) -> None:
+        """Compile the globs once."""
+        self._home = guarded.home
+        self._homes = tuple(home + b"/" for home in dict.fromkeys((guarded.home, *guarded.homes)) if home)
+        self._masked = frozenset(guarded.masked)
+        self._relative, self._absolute = _Tops(guarded.relative), _Tops(guarded.absolute)
+        self._sockets = _Tops(guarded.sockets)
+        self._anywhere, self._made = _Names(guarded.anywhere), _Names(guarded.made)
+        self._addresses = frozenset(guarded.addresses)
+        self._hosts = frozenset(guarded.names)
+        self._canaries = {canary.path: canary.form for canary in canaries if canary.path}
+        self._known: dict[bytes, Guarded | None] = {}
+
+    def find(self, path: bytes) -> Guarded | None:
+        """Tell what a path of the trial is, None for what is no credential."""
+        if path in self._known:
+            return self._known[path]
+        if len(self._known) >= _CACHED:
+            self._known.clear()
+        found = self._known[path] = self._find(path)
+        return found
+
+    def _find(self, path: bytes) -> Guarded | None:
+        if path in self._canaries:
+            return Guarded(CANARY, self.name(path))
+        if not path.startswith(b"/"):
+            return None
+        if self._sockets.cover(path):
+            return Guarded(AGENT, self.name(path))
+        masked = not self._masked.isdisjoint(_tops(path))
+        last = posixpath.basename(path)
+        if masked or self._is_listed(path) or self._anywhere.match(last):
+            return Guarded(FILE, self.name(path), masked=masked)
+        if self._made.match(last):
+            return Guarded(FILE, self.name(path), made_only=True)
+        return None
+
+    def _is_listed(self, path: bytes) -> bool:
+        below = (path[len(home) :] for home in self._homes if path.startswith(home))
+        return self._absolute.cover(path) or any(self._relative.cover(rest) for rest in below)
+
+    def socket(self, path: bytes) -> str | None:
+        """Give the name of a socket whose peer acts for somebody; abstract names are compared without their mark."""
+        plain = path.lstrip(b"\0@")
+        return self.name(plain) if self._sockets.cover(plain) else None
+
+    def gives_credentials(self, host: str | None) -> bool:
+        """Tell whether an address, or a name, is where a cloud answers with credentials."""
+        plain = (host or "").lower().rstrip(".").removeprefix(_MAPPED)
+        return plain in self._addresses or plain in self._hosts
+
+    def name(self, path: bytes) -> str:
+        """Say a path as people do."""
+        if self._home and path.startswith(self._home + b"/"):
+            return show(b"~" + path[len(self._home) :])
+        return show(path)
+
+
+class _Tops:
+    """Globs of paths that cover what is below them: most have no wildcard, and are looked up."""
+
+    def __init__(self, globs: Iterable[str]) -> None:
+        listed = tuple(globs)
+        self._plain = frozenset(_encoded(glob).rstrip(b"/") for glob in listed if not _WILD.intersection(glob))
+        self._wild = _Names(glob for glob in listed if _WILD.intersection(glob))
+
+    def cover(self, path: bytes) -> bool:
+        """Tell whether a path, or a directory above it, is one of them."""
+        tops = tuple(_tops(path))
+        return not self._plain.isdisjoint(tops) or any(self._wild.match(top) for top in tops)
+
+
+class _Names:
+    """Globs that match a whole text; what a star matches may hold a slash, which only ever covers more.
+
+    Expressions are compiled when a text begins like one of them: compiling all costs 10 ms, and hardly a run needs any.
+    """
+
+    def __init__(self, globs: Iterable[str]) -> None:
+        listed = tuple(globs)
+        self._plain = frozenset(_encoded(glob) for glob in listed if not _WILD.intersection(glob))
+        ends = [glob for glob in listed if glob.startswith("*") and not _WILD.intersection(glob[1:])]
+        self._ends = tuple(_encoded(glob[1:]) for glob in ends)
+        self._wild = tuple(glob for glob in listed if _WILD.intersection(glob) and glob not in ends)
+        self._heads = tuple(_encoded(_HEAD.split(glob, maxsplit=1)[0]) for glob in self._wild)
+
+    def match(self, text: bytes) -> bool:
+        """Tell whether one of them matches."""
+        if text in self._plain or text.endswith(self._ends):
+            return True
+        return text.startswith(self._heads) and self._expression.fullmatch(text) is not None
+
+    @cached_property
+    def _expression(self) -> re.Pattern[bytes]:
+        return re.compile(b"|".join(_encoded(translate(glob)) for glob in self._wild))
+
+
+def _tops(path: bytes) -> Iterable[bytes]:
+    """Give a path and every directory above it, the longest first."""
+    while path and path != b"/":
+        yield path
+        path = posixpath.dirname(path)
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

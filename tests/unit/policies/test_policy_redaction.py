@@ -1,0 +1,122 @@
+"""Values of credentials are taken out of what is written, and nothing else changes."""
+
+from __future__ import annotations
+
+import base64
+import os
+import struct
+from urllib.parse import quote_from_bytes
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.redaction import Redactor
+from probes.kernel.abi import RECORD, RecordKind
+from probes.kernel.decode import decode_slab
+from probes.kernel.slabs import redact_slab
+from supervisor import events as ev
+from supervisor.redacting import redact_event
+
+KEY = b"wJalrXUtnFEMI/K7MDENG+bPxRfiCYzz93kQ"
+SHORT = b"hunter2"
+secrets = st.binary(min_size=6, max_size=60).filter(lambda value: len(set(value)) > 3)
+
+
+def redactor(*values: bytes) -> Redactor:
+    """Know some values by numbers."""
+    return Redactor((f"N{number}", value) for number, value in enumerate(values))
+
+
+@given(secrets, st.binary(max_size=80), st.binary(max_size=80))
+def test_the_value_is_gone_and_the_length_stays(value: bytes, before: bytes, after: bytes) -> None:
+    """At any place, with anything around it."""
+    clean = redactor(value).redact(before + value + after, where="w")
+    assert len(clean) == len(before + value + after)
+    assert value not in clean
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        base64.b64encode(b"u:" + KEY),
+        base64.b64encode(b"xu:" + KEY + b"!"),
+        base64.urlsafe_b64encode(KEY),
+        KEY.hex().encode(),
+        KEY.hex().upper().encode(),
+        quote_from_bytes(KEY, safe="").encode(),
+        KEY.lower(),
+        b"K7MDENG+bPxRfiCYzz93kQ\0wJalrXUtnFEMI",
+    ],
+)
+def test_its_other_forms_are_taken_out_too(written: bytes) -> None:
+    """Base64 at each alignment, hex, URL-encoding, lower case, and the components of a path leaf first."""
+    clean = redactor(KEY).redact(b"<" + written + b">", where="w")
+    assert len(clean) == len(written) + 2
+    assert b"redacted N0" in clean
+
+
+def test_what_stands_instead_says_so_where_there_is_room() -> None:
+    """The name, the word, or stars."""
+    clean = Redactor([("API_KEY", b"x" * 12 + b"q" * 12), ("P", b"abcdefghijkl"), ("S", SHORT)])
+    assert clean.redact(b"x" * 12 + b"q" * 12, where="w") == b"[redacted API_KEY]******"
+    assert clean.redact(b"abcdefghijkl", where="w") == b"[redacted P]"
+    assert clean.redact(SHORT, where="w") == b"*" * len(SHORT)
+
+
+def test_what_was_taken_out_is_counted() -> None:
+    """By name and place, once."""
+    clean = redactor(KEY, SHORT)
+    clean.redact(KEY + b" " + KEY, where="kernel")
+    clean.redact_text(f"so {SHORT.decode()}", where="records")
+    assert list(clean.take_counts()) == [("N0", "kernel", 2), ("N1", "records", 1)]
+    assert list(clean.take_counts()) == []
+
+
+@given(st.binary(max_size=500))
+def test_nothing_else_is_touched(data: bytes) -> None:
+    """Bytes without a value come back as they are."""
+    assert redactor(KEY, b"\xff\xfe\xfd-no-such-value").redact(data, where="w") is data
+
+
+def record(kind: RecordKind, text: bytes, *, cut: int = 0) -> bytes:
+    """Give one record of the ring; ``cut`` is the length of its first part."""
+    body = RECORD.pack(1, 2, 3, kind, 1, 0, 0, cut, 0, int.from_bytes(SHORT[:7], "little"), 0, 0) + text
+    return struct.pack("<II", len(body), 0) + body + bytes(-len(body) % 8)
+
+
+def test_a_slab_stays_whole_without_the_value() -> None:
+    """Arguments and paths are cleaned; numbers that happen to be equal to a value, and other records, are not."""
+    exe = b"curl\0bin\0usr\0"
+    argv = b"curl\0-H\0Bearer " + KEY + b"\0https://api.test/?k=" + SHORT
+    slab = (
+        record(RecordKind.FILE_OPENED, b"plain\0")
+        + record(RecordKind.PROC_EXECUTED, exe + argv, cut=len(exe))
+        + record(RecordKind.FILE_OPENED, SHORT + b".txt\0tmp\0")
+    )
+    clean = redact_slab(slab, redactor(KEY, SHORT))
+    assert len(clean) == len(slab)
+    assert KEY not in clean
+    opened, executed, named = decode_slab(clean, 0)
+    assert isinstance(opened, ev.FileOpened)
+    assert isinstance(executed, ev.ProcessExecuted)
+    assert isinstance(named, ev.FileOpened)
+    assert executed.argv[2].startswith(b"Bearer [redacted N0]*")
+    assert executed.argv[3] == b"https://api.test/?k=*******"
+    assert named.path == b"/tmp/*******.txt"
+    assert named.inode == int.from_bytes(SHORT[:7], "little")
+
+
+def test_a_slab_without_a_value_is_not_copied() -> None:
+    """The usual case costs one look."""
+    slab = record(RecordKind.FILE_OPENED, os.urandom(40))
+    assert redact_slab(slab, redactor(KEY)) is slab
+
+
+def test_events_are_cleaned_in_every_field_of_text() -> None:
+    """Texts, bytes and lists of them; one without a value is the same object."""
+    note = ev.NoteReceived(n=1, time_ns=1, text=f"my key is {KEY.decode()}")
+    assert KEY.decode() not in redact_event(note, redactor(KEY)).text
+    left = ev.StageCommitted(n=1, time_ns=1, state="applied", entries=1, left_out=(b"a", b"x/" + SHORT))
+    assert redact_event(left, redactor(SHORT)).left_out == (b"a", b"x/*******")
+    assert redact_event(left, redactor(KEY)) is left
