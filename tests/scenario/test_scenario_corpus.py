@@ -18,9 +18,7 @@ TRIED = (
     "writer that never rests",
     "a mapping that is written later",
     "another name of the outcome",
-    "replaced by a rename",
     "double fork into nowhere",
-    "stopped for ever",
     "out of order",
 )
 

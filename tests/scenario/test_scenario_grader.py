@@ -94,12 +94,12 @@ def test_two_runs_that_differ_are_flaky(lab: Lab, policed: Policed) -> None:
     flip = lab.home.parent / "flip"
 
     def flip_it() -> None:
-        wait_until(lambda: runs_on_host("sleep", "2.71"), patience_s=50)
+        wait_until(lambda: runs_on_host("sleep", "0.71"), patience_s=50)
         flip.touch()
 
     thread = threading.Thread(target=flip_it)
     thread.start()
-    command = f"test ! -e {flip} && while test ! -e {flip}; do sleep 2.71; done"
+    command = f"test ! -e {flip} && while test ! -e {flip}; do sleep 0.71; done"
     ran = policed("echo a > out", f'[grade]\ncommand = "{command}"\nrepeats = 2')
     thread.join()
     assert "flaky: flaky: run 2 times on one state it said success and failure" in cause(ran).replace(
