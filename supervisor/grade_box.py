@@ -63,6 +63,7 @@ SCHEMA = "grade/1"
 SCRATCH = b"/dev/shm"
 
 _KEPT_BYTES = 64 << 10
+_READS = 16
 _GRACE_S = 0.5
 _EMPTY_S = 5.0
 
@@ -379,12 +380,14 @@ def _decode(slab: bytes, first: int) -> Any:  # noqa: ANN401 - events
 
 
 def _keep(fd: int, kept: bytearray) -> bool:
-    """Read what is there, and keep the last of it; False at its end."""
+    """Read some of what is there, and keep the last of it; False at its end. Who writes for ever is read no longer."""
     with contextlib.suppress(BlockingIOError):
-        while chunk := os.read(fd, 1 << 16):
+        for _ in range(_READS):
+            chunk = os.read(fd, _KEPT_BYTES)
+            if not chunk:
+                return False
             kept += chunk
             del kept[:-_KEPT_BYTES]
-        return False
     return True
 
 

@@ -29,6 +29,7 @@ from supervisor.grade_box import SCRATCH, GraderBox, Job, Ran, run_grader
 from supervisor.launch.mounting import copy_attributes
 from supervisor.launch.stage import Stage
 from supervisor.launch.state import RunDir
+from supervisor.launch.stored import find_changed
 from supervisor.log.writer import LogWriter
 from supervisor.preparing import find_user
 from supervisor.request import RunRequest
@@ -128,10 +129,9 @@ class Grader:
         record(self.log, GradeFinished, number=number, **_told(ran))
         return ran
 
-    def repeat(self, subject: Subject) -> None:
-        """Run it as often as the policy says."""
-        for turn in range(self.policy.repeats):
-            self.run(subject, turn=turn)
+    def repeat(self, subject: Subject, check: Check | None = None) -> bool:
+        """Run it as often as the policy says, or until a run of it is worth nothing; tells whether none was."""
+        return all(self.run(subject, turn=turn, check=check).problem is None for turn in range(self.policy.repeats))
 
     def show_examples(self, cwd: Path, outcome: str | None) -> None:
         """Run it once on every example.
@@ -240,8 +240,22 @@ def grade(trial: Trial, stage: Stage, grader: Grader | None) -> None:
     if grader is None:
         return
     subject = _in_place(trial) if _is_direct(trial) else _subject(trial, _capture_settled(trial, stage))
-    grader.repeat(subject)
-    grader.bound(subject)
+    began_ns = None if _is_direct(trial) else stage.began_ns
+    if grader.repeat(subject, lambda did: _changed_by_others(subject, did, began_ns)):
+        grader.bound(subject)
+
+
+def _changed_by_others(subject: Subject, did: GraderDid, began_ns: int | None) -> str | None:
+    """Say which of what the grader looked at somebody else changed in the workspace while the trial ran.
+
+    What the trial changed is in the capture; in a workspace that is written in place the evidence tells them apart.
+    """
+    if began_ns is None:
+        return None
+    upper = subject.layers[0] if subject.layers else None
+    changed = find_changed(did.footprint, did.listed, upper, subject.base, (), began_ns, early=False)
+    names = ", ".join(path.decode("utf-8", "backslashreplace") for path in changed[:5])
+    return f"somebody else changed what it looked at while the trial ran: {names}" if changed else None
 
 
 def _is_direct(trial: Trial) -> bool:

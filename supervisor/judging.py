@@ -168,11 +168,7 @@ class _Judging:
         grader = self._grader(log)
         grader.show_examples(Path(os.fsdecode(_bytes(self._kept.document["cwd"]))), self._policy.claim.outcome)
         subject = self._stored(facts, state, captured)
-        for turn in range(self._policy.grade.repeats):
-            ran = grader.run(subject, turn=turn, check=lambda did: self._unlike(facts, subject, did))
-            if ran.problem is not None:
-                break
-        else:
+        if grader.repeat(subject, lambda did: self._unlike(facts, subject, did)):
             grader.bound(subject)
         return self._kept.facts(self._policy, grades=self._told(log))
 

@@ -20,7 +20,7 @@ def find_changed(
     upper: bytes | None,
     base: bytes,
     histories: Iterable[FileHistory],
-    ended_ns: int,
+    since_ns: int,
     *,
     early: bool,
 ) -> tuple[bytes, ...]:
@@ -32,7 +32,7 @@ def find_changed(
         upper: the capture, as an upper tree, or None.
         base: the workspace as it is now.
         histories: of the trial.
-        ended_ns: when the trial was over, CLOCK_REALTIME.
+        since_ns: what was changed after it is not as it was, CLOCK_REALTIME; the trial's own changes are told apart.
         early: the capture is of a moment before the end: what the trial wrote later may have been applied since.
     """
     known = {history.path: history for history in histories if history.in_workspace and history.changes}
@@ -40,7 +40,7 @@ def find_changed(
         capture = None if upper is None else stack.enter_context(Tree(upper))
         tree, observer = stack.enter_context(Tree(base)), Observer()
         paths = [path for path in _looked_at(footprint, listed, known) if capture is None or not capture.lstat(path)]
-        return tuple(path for path in paths if _differs(tree, observer, path, known, ended_ns, early=early))
+        return tuple(path for path in paths if _differs(tree, observer, path, known, since_ns, early=early))
 
 
 def _looked_at(footprint: Iterable[bytes], listed: Iterable[bytes], known: Iterable[bytes]) -> Iterable[bytes]:
@@ -50,7 +50,7 @@ def _looked_at(footprint: Iterable[bytes], listed: Iterable[bytes], known: Itera
 
 
 def _differs(
-    tree: Tree, observer: Observer, path: bytes, known: Mapping[bytes, FileHistory], ended_ns: int, *, early: bool
+    tree: Tree, observer: Observer, path: bytes, known: Mapping[bytes, FileHistory], since_ns: int, *, early: bool
 ) -> bool:
     relative = b"" if path == b"." else path
     found = tree.lstat(relative)
@@ -63,4 +63,4 @@ def _differs(
         if now is None or after is None:
             return now is not after
         return now.digest != after.digest
-    return found is not None and not stat.S_ISDIR(found.st_mode) and found.st_mtime_ns > ended_ns
+    return found is not None and not stat.S_ISDIR(found.st_mode) and found.st_ctime_ns > since_ns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -81,7 +82,7 @@ def test_the_grader_sees_the_host_and_changes_nothing(lab: Lab) -> None:
 
 def test_a_grader_that_takes_too_long_or_leaves_somebody_gives_no_label(policed: Policed) -> None:
     """A time-out costs the label and ends the grader; so does a process that is left behind: unresolved."""
-    ran = policed("echo a > out", '[grade]\ncommand = "sleep 61.7"\ntimeout = "300ms"')
+    ran = policed("echo a > out", '[grade]\ncommand = "sleep 61.7 & yes"\ntimeout = "300ms"')
     assert "did not end within 0.3 s" in cause(ran)
     assert not runs_on_host("sleep", "61.7")
     left = policed("echo a > out", '[grade]\ncommand = "setsid sleep 62.7 >/dev/null 2>&1 & exit 0"')
@@ -270,3 +271,30 @@ def test_an_event_decides_a_claim_whatever_else_is_open(policed: Policed) -> Non
     )
     assert label(policed(script, policy.format("out"))) == ("final", "success", "success")
     assert label(policed(script, policy.format("other"))) == ("unresolved", None, "failure")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_grader_does_not_outlive_its_supervisor(lab: Lab, number: signal.Signals) -> None:
+    """Killed, it takes the grader with it and leaves an unsealed run; told to stop, it seals one without a label."""
+    seconds = f"66.{number.value}"
+    process = lab.start("--grade", f"sleep {seconds}", "--", "true")
+    assert wait_until(lambda: runs_on_host("sleep", seconds), patience_s=60)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert wait_until(lambda: not runs_on_host("sleep", seconds), patience_s=60)
+    if number is signal.SIGINT:
+        assert lab.report()["finality"]["cause"] == "grader"
+    else:
+        assert lab.call("verify", "last").returncode == 1
+
+
+def test_a_file_that_somebody_else_changed_meanwhile_costs_the_label(lab: Lab) -> None:
+    """What the grader reads beside the trial's writes must be what it was when the trial began."""
+    (lab.work / "given").write_text("1")
+    process = lab.start("--grade", "cat given out", "--", "sh", "-c", "echo 1 > out; sleep 2.67")
+    assert wait_until(lambda: runs_on_host("sleep", "2.67"), patience_s=60)
+    (lab.work / "given").write_text("2")
+    process.communicate(timeout=60)
+    finality = lab.report()["finality"]
+    assert (finality["label"], finality["cause"]) == (None, "grader")
+    assert "somebody else changed what it looked at while the trial ran: given" in finality["reasons"][0]["text"]

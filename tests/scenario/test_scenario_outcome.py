@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import time
 
 import pytest
-from scenario_lab import Lab
+from scenario_lab import Lab, runs_on_host, wait_until
 
 pytestmark = pytest.mark.kernel("witness", "overlay", "cgroup")
 
@@ -68,8 +67,8 @@ def test_what_may_not_be_written_is_named_as_left_out(lab: Lab) -> None:
 
 def test_a_conflict_says_which_file_and_what_to_do(lab: Lab) -> None:
     """Somebody else wrote the file meanwhile: it is left alone, and the outcome is not final."""
-    with lab.start("--", "sh", "-c", "sleep 1.5; echo ours > same") as trial:
-        time.sleep(0.8)
+    with lab.start("--", "sh", "-c", "sleep 1.57; echo ours > same") as trial:
+        assert wait_until(lambda: runs_on_host("sleep", "1.57"), patience_s=60)
         (lab.work / "same").write_text("theirs\n")
         _, err = trial.communicate()
     assert (lab.work / "same").read_text() == "theirs\n"
