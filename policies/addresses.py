@@ -6,6 +6,7 @@ and ``2002:a00:1::`` are all ``10.0.0.1``; nothing is gained by spelling an addr
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 Address = IPv4Address | IPv6Address
@@ -53,6 +54,7 @@ _TEREDO = IPv6Network("2001::/32")
 _ISATAP_MARKS = frozenset({0x00005EFE, 0x02005EFE})
 
 
+@lru_cache(maxsize=4096)
 def parse_address(text: str) -> Address | None:
     """Read an address in its usual form, without brackets; None for anything else, scopes (``%eth0``) among it."""
     if "%" in text:
@@ -61,6 +63,16 @@ def parse_address(text: str) -> Address | None:
         return ip_address(text)
     except ValueError:
         return None
+
+
+@lru_cache(maxsize=4096)
+def read_address(text: str) -> Address:
+    """Read an address as the kernel writes it, a scope left out.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return ip_address(text.partition("%")[0])
 
 
 def plain_address(address: Address) -> Address:

@@ -25,6 +25,9 @@ UNITS_BYTES = {
 SIZE_PATTERN = r"([0-9]+(\.[0-9]+)?([KMGT](iB)?|[kMGT]B)|[1-9][0-9]?%|100%|none)"
 """What an amount of memory looks like, whole; also given to the JSON Schema."""
 
+BYTES_PATTERN = r"(0|[0-9]+(\.[0-9]+)?([KMGT](iB)?|[kMGT]B)|none)"
+"""What an amount of content looks like, whole."""
+
 LEAST_BYTES = 16 << 20
 """Below this not even the box could be built."""
 
@@ -77,12 +80,37 @@ def parse_memory(value: object, *, place: str) -> Memory | None:
         raise PolicyError(message, place=place)
     if value.endswith("%"):
         return Memory(percent=int(value[:-1]))
-    number, unit = re.split(r"(?<=[0-9])(?=[a-zA-Z])", value)
-    size_bytes = round(float(number) * UNITS_BYTES[unit])
+    size_bytes = _size(value)
     if size_bytes < LEAST_BYTES:
         message = f"expected 16MiB or more, got {value}"
         raise PolicyError(message, place=place)
     return Memory(size_bytes=size_bytes)
+
+
+def parse_bytes(value: object, *, place: str) -> int | None:
+    """Read an amount of content, in bytes; None for ``none``.
+
+    Raises:
+        PolicyError: it is no size.
+    """
+    if value == NONE:
+        return None
+    if not isinstance(value, str) or not re.fullmatch(BYTES_PATTERN, value):
+        message = f"expected a size such as 256MiB or 2GB, 0, or none, got {value!r}"
+        raise PolicyError(message, place=place)
+    return 0 if value == "0" else _size(value)
+
+
+def plain_bytes(size_bytes: int | None) -> str:
+    """Give the form of an amount of content that is written into a policy."""
+    if not size_bytes:
+        return NONE if size_bytes is None else "0"
+    return format_size(size_bytes)
+
+
+def _size(text: str) -> int:
+    number, unit = re.split(r"(?<=[0-9])(?=[a-zA-Z])", text)
+    return round(float(number) * UNITS_BYTES[unit])
 
 
 def plain_amount(amount: Memory | float | None) -> str | float:

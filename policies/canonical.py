@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from policies.amounts import plain_amount
+from policies.amounts import plain_amount, plain_bytes
 from policies.durations import format_duration, format_period
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
 from policies.services import services_to_list
@@ -51,7 +51,7 @@ def render_whole(policy: Policy) -> str:
 
 def _render(policy: Policy, *, unset: bool) -> str:
     mapping = policy_to_mapping(policy)
-    head = [f"{key} = {_toml(mapping[key])}" for key in ("schema", "name")]
+    head = [f"{key} = {toml_value(mapping[key])}" for key in ("schema", "name")]
     tables = [line for section in SECTIONS for line in _toml_table(section, mapping[section.name], unset=unset)]
     services = [line for table in mapping.get("services", ()) for line in _toml_service(table)]
     return "\n".join([*head, *tables, *services]) + "\n"
@@ -66,12 +66,14 @@ def _table(keys: tuple[Key, ...], value: object) -> dict[str, Any]:
     return {name: plain for name, plain in found.items() if plain is not None}
 
 
-def _plain(key: Key, value: object) -> Any:  # noqa: ANN401, PLR0911  (whatever JSON can hold; one row a type)
+def _plain(key: Key, value: object) -> Any:  # noqa: ANN401, C901, PLR0911  (whatever JSON can hold; one row a shape)
     match value:
         case tuple() if key.shape is Shape.MAPPINGS:
             return dict(text.split("=", 1) for text in sorted(value))
         case Memory() | float() | int() | None if key.shape in _AMOUNTS:
             return plain_amount(value)
+        case int() | None if key.shape is Shape.BYTES:
+            return plain_bytes(value)
         case bool():
             return value
         case Period():
@@ -98,7 +100,7 @@ def _toml_table(section: Section, table: Any, *, unset: bool) -> list[str]:  # n
     lines = ["", f"[{section.name}]"]
     for key in section.keys:
         if key.name in table:
-            lines.append(f"{key.name} = {_toml(table[key.name])}")
+            lines.append(f"{key.name} = {toml_value(table[key.name])}")
         elif unset:
             lines.append(f"# {key.name} is not set. {key.about}")
     return lines
@@ -107,20 +109,21 @@ def _toml_table(section: Section, table: Any, *, unset: bool) -> list[str]:  # n
 def _toml_tables(section: Section, tables: Sequence[Mapping[str, Any]]) -> list[str]:
     lines: list[str] = []
     for table in tables:
-        lines += ["", f"[[{section.name}]]", *(f"{name} = {_toml(value)}" for name, value in table.items())]
+        lines += ["", f"[[{section.name}]]", *(f"{name} = {toml_value(value)}" for name, value in table.items())]
     return lines
 
 
 def _toml_service(table: Mapping[str, Any]) -> list[str]:
-    return ["", "[[services]]", *(f"{name} = {_toml(value)}" for name, value in table.items())]
+    return ["", "[[services]]", *(f"{name} = {toml_value(value)}" for name, value in table.items())]
 
 
-def _toml(value: object) -> str:
+def toml_value(value: object) -> str:
+    """Write a plain value as TOML has it, on one line."""
     if isinstance(value, list):
-        return f"[{', '.join(_toml(item) for item in value)}]"
+        return f"[{', '.join(toml_value(item) for item in value)}]"
     if isinstance(value, dict):
         return (
-            f"{{ {', '.join(f'{_toml_key(name)} = {_toml(item)}' for name, item in value.items())} }}"
+            f"{{ {', '.join(f'{_toml_key(name)} = {toml_value(item)}' for name, item in value.items())} }}"
             if value
             else "{}"
         )
@@ -130,4 +133,4 @@ def _toml(value: object) -> str:
 
 def _toml_key(name: str) -> str:
     """Write a key bare where TOML lets it be."""
-    return name if name.isascii() and name.replace("_", "").replace("-", "").isalnum() else _toml(name)
+    return name if name.isascii() and name.replace("_", "").replace("-", "").isalnum() else toml_value(name)

@@ -18,6 +18,7 @@ from policies.types import Policy
 REDACTED_MIN_BYTES = 6
 """A passed value that is shorter is no secret worth hiding: it would be met everywhere by chance."""
 _DROPPED_MIN_BYTES = 8
+_LINE_MIN, _LINES_MAX = 32, 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,12 +133,14 @@ def find_secrets(environ: Mapping[str, str], policy: Policy) -> tuple[Secret, ..
 def hidden_values(secrets: Iterable[Secret]) -> Iterator[tuple[str, bytes]]:
     """Give what must be in nothing that is written, with the name it is redacted to; the longest first.
 
-    The password of a URL is such a value of its own. Left alone is what any text may hold by chance: passed values
-    below `REDACTED_MIN_BYTES`, and dropped ones that are short or a plain word.
+    The password of a URL is such a value of its own, and so is each long line of a key. Left alone is what any text may
+    hold by chance: passed values below `REDACTED_MIN_BYTES`, and dropped ones that are short or a plain word.
     """
     found: dict[bytes, str] = {}
     for secret in secrets:
-        parts = [secret.value, *(part for part in _URL_PASSWORD.findall(secret.value) if part)]
+        lines = secret.value.splitlines()[:_LINES_MAX] if "\n" in secret.value else []
+        long = [line for line in lines if len(line) >= _LINE_MIN and "-----" not in line]
+        parts = [secret.value, *(part for part in _URL_PASSWORD.findall(secret.value) if part), *long]
         for part in parts:
             value = part.strip().encode("utf-8", "surrogateescape")
             least = REDACTED_MIN_BYTES if secret.passed else _DROPPED_MIN_BYTES

@@ -116,6 +116,8 @@ def _above(components: list[bytes]) -> bytes:
     for part in reversed(components[:-1] if components[-1] not in {b"**", b"/**"} else components):
         here = b".*" if part in {b"**", b"/**"} else _component(part)
         expression = here if part == b"**" or not expression else here + b"(?:/" + expression + b")?"
+    if expression and components[0]:
+        return b"(?!/)(?:" + expression + b")"
     return expression or _NEVER
 
 

@@ -49,6 +49,7 @@ class Shape(StrEnum):
     SIZE = "size"
     TIMES = "times"
     TABLES = "tables"
+    BYTES = "bytes"
     FLAG = "flag"
     ALLOW = "hosts"
     DENY = "denied hosts"
@@ -228,6 +229,18 @@ FILES = Section(
             is_path=True,
         ),
         Key(
+            name="before_limit",
+            field="before_limit",
+            shape=Shape.BYTES,
+            about="Content copied before a direct trial, or of shared places, smallest files first; `none` lifts it.",
+        ),
+        Key(
+            name="keep",
+            field="keep",
+            shape=Shape.FLAG,
+            about="Whether the first 4 KiB of each burst of writes to a file of the workspace are kept in the log.",
+        ),
+        Key(
             name="outside",
             field="outside",
             shape=Shape.CHOICE,
@@ -280,6 +293,18 @@ NETWORK = Section(
             field="map",
             shape=Shape.MAPPINGS,
             about="Where the gateway dials for a HOST:PORT, ADDR:PORT; the only way to an address within the host.",
+        ),
+        Key(
+            name="inspect",
+            field="inspect",
+            shape=Shape.FLAG,
+            about="Whether TLS is ended by the gateway, so that requests are judged and recorded one by one.",
+        ),
+        Key(
+            name="trust",
+            field="trust",
+            shape=Shape.TEXTS,
+            about="Files of certificates that vouch for inspected servers, beside the host's own list.",
         ),
     ),
 )

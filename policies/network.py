@@ -37,6 +37,8 @@ from policies.types import NetworkDefault
 from supervisor.errors import PolicyError
 
 DEFAULT_PORT = 443
+_DECISIONS_KEPT = 4096
+"""The same connections are decided about again and again."""
 
 
 class Effect(StrEnum):
@@ -132,10 +134,12 @@ class NetworkRules:
     mappings: tuple[Mapping, ...] = ()
     own: frozenset[Address] = frozenset()
     _targets: dict[tuple[str, int], Mapping] = field(init=False, repr=False, compare=False)
+    _decided: dict[tuple[str | None, Address, int], Decision] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Index the mappings."""
         object.__setattr__(self, "_targets", {(one.host, one.port): one for one in self.mappings})
+        object.__setattr__(self, "_decided", {})
 
     @classmethod
     def from_texts(
@@ -190,6 +194,15 @@ class NetworkRules:
         Returns:
             ``allowed`` only if no rule denies, a rule or the default allows, and the address is within reach.
         """
+        key = (name, address, port)
+        found = self._decided.get(key)
+        if found is None:
+            if len(self._decided) >= _DECISIONS_KEPT:
+                self._decided.clear()
+            found = self._decided[key] = self._decide(name, address, port)
+        return found
+
+    def _decide(self, name: str | None, address: Address, port: int) -> Decision:
         forms = address_forms(address)
         for rule in self.deny:
             if rule.meets_port(port) and (

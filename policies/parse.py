@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from policies import services
-from policies.amounts import parse_count, parse_cpus, parse_memory
+from policies.amounts import parse_bytes, parse_count, parse_cpus, parse_memory
 from policies.durations import parse_duration, parse_period
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
 from policies.types import Commit, DecidedBy, FilesMode, Policy, SharedPlace
@@ -162,11 +162,15 @@ def check_policy(policy: Policy) -> None:
     """Refuse what each key allows but the whole does not.
 
     Raises:
-        PolicyError: staged writes are asked for in direct mode, or the limit is no time at all.
+        PolicyError: staged writes are asked for in direct mode, the limit is no time at all, or servers are to be
+            trusted whose TLS is not read.
     """
     if policy.stop.wall_s is not None and policy.stop.wall_s <= 0:
         message = "expected a duration above zero, got 0"
         raise PolicyError(message, place="stop.wall")
+    if policy.network.trust and not policy.network.inspect:
+        message = "expected inspect = true, got files that vouch for servers whose TLS is not read"
+        raise PolicyError(message, place="network.trust")
     if policy.claim.service is not None and policy.claim.service not in {one.name for one in policy.services}:
         message = f"expected the name of one of the services, got {policy.claim.service!r}"
         raise PolicyError(message, place="claim.outcome", hint="[[services]] declares them")
@@ -408,6 +412,7 @@ _SHAPES: dict[Shape, Callable[[Key, Any, str], object]] = {
     Shape.DENY: _rules,
     Shape.MAPPINGS: lambda _key, value, place: _mappings(value, place),
     Shape.PLACES: lambda _key, value, place: _places(value, place),
+    Shape.BYTES: lambda _key, value, place: parse_bytes(value, place=place),
     Shape.FLAG: lambda _key, value, place: _flag(value, place),
     Shape.TIMES: lambda _key, value, place: _times(value, place),
     Shape.TABLES: lambda key, value, place: _read_tables(key.item or dict, key.columns, value, place),

@@ -4,19 +4,27 @@ Laws:
     * What stands instead has the length of what was taken out, so that records whose parts are told by their length
       stay what they are, and says so: ``[redacted NAME]``, filled up with stars, or stars alone where there is no room.
     * What was taken out is counted by name: that a value was met is evidence.
-    * Taken out are the forms in which a value is one piece: as it is, in lower case, base64, hex, URL-encoded, and as
-      a path of the kernel, whose components stand leaf first. A value that is cut up is not recognised here; canaries
-      are, by `policies.spotting`.
+    * Taken out are the forms in which a value is one piece: as it is, in lower case, base64, base32, hex, URL-encoded,
+      and as a path of the kernel, whose components stand leaf first.
+    * Where a value is in something that was sent or said all the same, cut up by lines, labels or escapes, the whole of
+      that is taken out (`Redactor.sweep`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from policies.credentials import REDACTED_MIN_BYTES
-from policies.encodings import base64_forms, url_encoded
+
+if TYPE_CHECKING:  # what most runs have nothing to do with costs them no import
+    from policies.spotting import Spotter
+
+CUT_MIN_BYTES = 12
+"""A value that is shorter is not recognised in pieces: `policies.spotting` would meet it by chance."""
 
 _GRAM = 8
 _SURE = 2 * _GRAM - 1
@@ -34,7 +42,8 @@ class Redactor:
             values: name and value, as `policies.credentials.hidden_values` gives them.
         """
         forms: dict[bytes, str] = {}
-        for name, value in values:
+        listed = tuple(values)
+        for name, value in listed:
             for form in _forms(value):
                 if len(form) >= REDACTED_MIN_BYTES:
                     forms.setdefault(form, name)
@@ -44,6 +53,7 @@ class Redactor:
         self._pieces = frozenset(piece for form in forms if len(form) >= _SURE for piece in _first_pieces(form))
         self._counts: Counter[tuple[str, str]] = Counter()
         self._lock = Lock()
+        self._values = tuple((name, value) for name, value in listed if len(value) >= CUT_MIN_BYTES)
 
     @property
     def empty(self) -> bool:
@@ -73,10 +83,28 @@ class Redactor:
                     self._counts[name, where] += count
         return data
 
+    def sweep(self, data: bytes, *, where: str) -> bytes:
+        """Take every value out of some bytes, and all of them where a value is cut up in them."""
+        clean = self.redact(data, where=where)
+        if len(clean) < CUT_MIN_BYTES or not self._values:
+            return clean
+        for sighting in self._spotter.spot(clean):
+            with self._lock:
+                self._counts[sighting.name, where] += 1
+            return _marker(sighting.name, len(clean))
+        return clean
+
+    @cached_property
+    def _spotter(self) -> Spotter:
+        from policies.spotting import Spotter, compacted  # noqa: PLC0415 - see above
+
+        known = {compacted(value): (name, value) for name, value in self._values}
+        return Spotter(pair for plain, pair in known.items() if len(plain) >= CUT_MIN_BYTES)
+
     def redact_text(self, text: str, *, where: str) -> str:
-        """Take every value out of a text; the length in UTF-8 stays the same."""
+        """Take every value out of a text as `sweep` does; the length in UTF-8 stays the same."""
         raw = text.encode("utf-8", "surrogatepass")
-        found = self.redact(raw, where=where)
+        found = self.sweep(raw, where=where)
         return text if found is raw else found.decode("utf-8", "surrogatepass")
 
     def take_counts(self) -> Iterator[tuple[str, str, int]]:
@@ -92,6 +120,8 @@ NOTHING_HIDDEN = Redactor(())
 
 
 def _forms(value: bytes) -> Iterator[bytes]:
+    from policies.encodings import base32_forms, base64_forms, url_encoded  # noqa: PLC0415 - see above
+
     yield value
     yield value.lower()
     if b"/" in value:
@@ -99,6 +129,9 @@ def _forms(value: bytes) -> Iterator[bytes]:
     for text in base64_forms(value):
         yield text
         yield text.translate(_URL_SAFE)
+    for text in base32_forms(value):
+        yield text
+        yield text.upper()
     yield value.hex().encode()
     yield value.hex().upper().encode()
     escaped = url_encoded(value)

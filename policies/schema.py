@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, assert_never
 
-from policies.amounts import LEAST_CPUS, NONE, SIZE_PATTERN
+from policies.amounts import BYTES_PATTERN, LEAST_CPUS, NONE, SIZE_PATTERN
 from policies.canonical import policy_to_mapping
 from policies.durations import DURATION_PATTERN, PERIOD_PATTERN
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
@@ -88,6 +88,8 @@ def _shape(key: Key) -> dict[str, Any]:  # noqa: C901, PLR0911 - one row a shape
             return {"enum": [choice.value for choice in key.choices]}
         case Shape.TABLES:
             return {"type": "array", "items": _items(key.columns)}
+        case Shape.BYTES:
+            return {"type": "string", "pattern": f"^{BYTES_PATTERN}$"}
         case Shape.FLAG:
             return {"type": "boolean"}
         case Shape.COUNT | Shape.CPUS | Shape.SIZE | Shape.TIMES:

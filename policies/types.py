@@ -159,6 +159,9 @@ class FilesPolicy:
         workspace: directory, or None for the current one.
         write: globs of what may be written; None (not declared) allows the workspace and takes writes elsewhere as
             discarded without calling them violations.
+        before_limit: bytes of content that are copied, in direct mode, to know what files were before; None is no
+            limit.
+        keep: the first 4 KiB of each burst of writes to a file of the workspace are kept in the log.
         outside: what becomes of writes elsewhere.
         read_deny: globs of what the trial must not see; attempts are violations.
         shared: places outside the stage that it shares with other runs.
@@ -168,6 +171,8 @@ class FilesPolicy:
     mode: FilesMode = FilesMode.STAGED
     commit: Commit = Commit.ALWAYS
     write: tuple[str, ...] | None = None
+    before_limit: int | None = 256 << 20
+    keep: bool = False
     outside: Outside = Outside.STAGE
     read_deny: tuple[str, ...] = ()
     shared: tuple[SharedPlace, ...] = ()
@@ -186,12 +191,16 @@ class NetworkPolicy:
         allow: rules in the spelling of `policies.network.canonical_rules`: ``api.example.com:443``.
         deny: the same; they win over what is allowed.
         map: where the gateway dials for a host and port, ``HOST:PORT=ADDR:PORT`` each.
+        inspect: TLS is ended by the gateway, so that requests are evidence.
+        trust: files of certificates that vouch for inspected servers, beside the host's own list.
     """
 
     default: NetworkDefault = NetworkDefault.DENY
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     map: tuple[str, ...] = ()
+    inspect: bool = False
+    trust: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

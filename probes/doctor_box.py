@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from policies.types import NetworkPolicy
 from probes.doctor_findings import (
     EVERY_VERDICT,
     FINALITY,
@@ -26,7 +27,6 @@ from probes.doctor_preflight import (
     HINT_BWRAP,
     HINT_CGROUP,
     find_cgroup2,
-    has_program,
 )
 from probes.doctor_trials import PATIENCE_S, Tried, find_program, try_program, try_script, waiting_program
 from supervisor.launch.cgroup import Cgroup
@@ -170,13 +170,21 @@ def examine_idmap() -> Answered:
     return yes() if tried.worked else no(tried.output)
 
 
-def examine_nftables() -> Answered:
-    """A table in a network namespace of its own, as the gateway will have."""
-    if not has_program("nft"):
-        return no("no nft program")
+def examine_gateway() -> Answered:
+    """A network namespace in which every address is local and every connection comes to the gateway."""
     if (answered := _as_root()) is not None:
         return answered
-    return _judged(try_script("nft add table inet doctor", namespaces=("--net",)), "unshare")
+    from probes.gateway.process import Gateway  # noqa: PLC0415 - it brings events with it
+    from supervisor.errors import SuperviseError  # noqa: PLC0415
+
+    gateway = Gateway.start(NetworkPolicy())
+    try:
+        gateway.namespace()
+        return yes() if os.read(gateway.ready, 1) else no(gateway.failure().message)
+    except SuperviseError as err:
+        return no(err.message)
+    finally:
+        gateway.close()
 
 
 def examine_landlock() -> Answered:
@@ -261,11 +269,13 @@ def questions(state_dir: Path) -> tuple[Question, ...]:
             hint="nothing to do: a box does without",
         ),
         Question(
-            name="nftables",
+            name="gateway",
             group=GROUP,
-            asks="nftables in a network namespace, for allowed traffic",
-            probe=examine_nftables,
-            hint="as root: apt-get install nftables",
+            asks="a network that a gateway serves (BPF sk_lookup)",
+            probe=examine_gateway,
+            hint="as root, with a kernel of version 5.17 or newer; allow network namespaces and BPF programs",
+            costs=EVERY_VERDICT,
+            needed=True,
         ),
         Question(
             name="landlock",

@@ -45,7 +45,6 @@ missing_packages() {
     command -v clang >/dev/null || echo clang
     command -v llvm-strip >/dev/null || echo llvm
     command -v bpftool >/dev/null || echo bpftool
-    command -v nft >/dev/null || echo nftables
     has_library 'libseccomp\.so\.2' || echo libseccomp2
     command -v cc >/dev/null || echo gcc
     has_static_libc || echo libc6-dev

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from supervisor import route_arguments
 from supervisor.errors import UsageError
-from supervisor.run_options import add_run_options, one_of
+from supervisor.run_options import add_learn_options, add_run_options, one_of
 
 HELP_WIDTH = 100
 """Columns of every help text: fixed, so that the manual can quote it."""
@@ -99,7 +99,7 @@ def parse_arguments(words: Sequence[str]) -> Parsed:
         return Parsed(command="run", options=argparse.Namespace(), help=help_text("run"))
     name = words[0] if words[0] in COMMANDS else "run"
     rest = words[1:] if words[0] in COMMANDS else words
-    return _parse_run(rest) if name == "run" else _parse_other(name, rest)
+    return _parse_trial(name, rest) if name in TRIALS else _parse_other(name, rest)
 
 
 def help_text(name: str) -> str:
@@ -115,15 +115,15 @@ def split_command(words: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...] 
     return words[:at], tuple(words[at + 1 :])
 
 
-def _parse_run(words: Sequence[str]) -> Parsed:
+def _parse_trial(name: str, words: Sequence[str]) -> Parsed:
     ours, argv = split_command(words)
-    options = _parse(COMMANDS["run"], ours)
+    options = _parse(COMMANDS[name], ours)
     if options.help or options.version:
-        return Parsed(command="run", options=options, help=help_text("run") if options.help else None)
+        return Parsed(command=name, options=options, help=help_text(name) if options.help else None)
     if not argv:
         message = "expected -- and a command, got no --" if argv is None else "expected a command after --, got nothing"
-        raise UsageError(message, place="run", hint="supervise [run] [OPTIONS] -- CMD [ARG…]")
-    return Parsed(command="run", options=options, argv=argv)
+        raise UsageError(message, place=name, hint=COMMANDS[name].usage)
+    return Parsed(command=name, options=options, argv=argv)
 
 
 def _parse_other(name: str, words: Sequence[str]) -> Parsed:
@@ -140,9 +140,10 @@ def _parse(command: Command, words: Sequence[str]) -> argparse.Namespace:
     if word.startswith("-"):
         message = "unknown option"
         raise UsageError(message, place=word.partition("=")[0], hint=f"see supervise {command.name} --help")
-    of_run = command.name == "run"
+    of_run = command.name in TRIALS
     message = f"expected {'an option or --' if of_run else 'no more words'}, got {word!r}"
-    hint = f"supervise -- {word} … runs a command" if of_run else f"usage: {command.usage}"
+    called = "supervise" if command.name == "run" else f"supervise {command.name}"
+    hint = f"{called} -- {word} … runs a command" if of_run else f"usage: {command.usage}"
     raise UsageError(message, place=command.name, hint=hint)
 
 
@@ -270,6 +271,11 @@ def _diff_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stat", action="store_true", help="print one line a path")
 
 
+def _commit_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_positional(parser, "RUN", _RUN)
+    parser.add_argument("--force", action="store_true", help="overwrite what was changed on the host meanwhile")
+
+
 def _separate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", metavar="RUN", nargs="+", help=f"{_RUN}; two or more, or `all`")
     shown = parser.add_mutually_exclusive_group()
@@ -290,6 +296,9 @@ def _policy_command_arguments(parser: argparse.ArgumentParser) -> None:
 
 _RUN = "id, unique prefix, `last` or a directory"
 
+TRIALS = frozenset({"run", "learn"})
+"""The commands that run a CMD."""
+
 COMMANDS = {
     command.name: command
     for command in (
@@ -298,6 +307,12 @@ COMMANDS = {
             usage="supervise [run] [OPTIONS] -- CMD [ARG…]",
             about="Run one command in a box, watch it from outside, and judge it from the log alone.",
             add_arguments=add_run_options,
+        ),
+        Command(
+            name="learn",
+            usage="supervise learn [OPTIONS] -- CMD [ARG…]",
+            about="Run one command and print the smallest policy that it needs.",
+            add_arguments=add_learn_options,
         ),
         Command(
             name="doctor",
@@ -339,7 +354,7 @@ COMMANDS = {
         Command(
             name="diff",
             usage="supervise diff RUN [--stat]",
-            about="Compare the staged writes of a run with its workspace.",
+            about="Compare what a run wrote with what its workspace has, or had.",
             add_arguments=_diff_arguments,
         ),
         Command(
@@ -356,9 +371,9 @@ COMMANDS = {
         ),
         Command(
             name="commit",
-            usage="supervise commit RUN",
+            usage="supervise commit RUN [--force]",
             about="Apply the staged writes of a run to its workspace.",
-            add_arguments=_word("RUN", _RUN),
+            add_arguments=_commit_arguments,
         ),
         Command(
             name="discard",

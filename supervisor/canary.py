@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from supervisor.events import ConnectionBlocked, Event, FileOpened, ProcessKey
+from supervisor.events import ConnectionAttempted, ConnectionBlocked, Event, FileOpened, ProcessKey
 
 CORE_PATTERN = b"/proc/sys/kernel/core_pattern"
 OUTSIDE_IP = "192.0.2.1"
@@ -36,7 +36,9 @@ class Tested:
     witnessed: tuple[int, ...]
 
 
-def judge_canary(events: Iterable[Event], actor: ProcessKey, canary: Canary, *, marker_on_host: bool) -> Tested:
+def judge_canary(
+    events: Iterable[Event], actor: ProcessKey, canary: Canary, *, marker_on_host: bool, served: bool = True
+) -> Tested:
     """Judge the acts of ``actor``.
 
     Args:
@@ -44,10 +46,11 @@ def judge_canary(events: Iterable[Event], actor: ProcessKey, canary: Canary, *, 
         actor: who did them.
         canary: what was tried.
         marker_on_host: whether the marker appeared on the host.
+        served: somebody serves the network, and says that it refused the attempt; else nobody can have accepted it.
     """
     acts: dict[str, Event] = {}
     for event in events:
-        if event.process == actor and (name := _act(event, canary)):
+        if event.process == actor and (name := _act(event, canary, served=served)):
             acts[name] = event
     findings = [f"the {name} attempt was not witnessed" for name in _ACTS if name not in acts]
     findings += [
@@ -63,8 +66,8 @@ def judge_canary(events: Iterable[Event], actor: ProcessKey, canary: Canary, *, 
 _ACTS = ("log directory", "core_pattern", "out-of-scope write", "egress")
 
 
-def _act(event: Event, canary: Canary) -> str | None:
-    if isinstance(event, ConnectionBlocked):
+def _act(event: Event, canary: Canary, *, served: bool) -> str | None:
+    if isinstance(event, ConnectionBlocked) or (not served and isinstance(event, ConnectionAttempted)):
         return "egress" if event.ip == OUTSIDE_IP else None
     if isinstance(event, FileOpened):
         return {canary.log: "log directory", CORE_PATTERN: "core_pattern", canary.marker: "out-of-scope write"}.get(

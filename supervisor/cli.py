@@ -86,6 +86,8 @@ def _dispatch(words: Sequence[str], closed: frozenset[int]) -> int:
     if parsed.help is not None:
         print_text(parsed.help, end="")
         return 0
+    if parsed.command == "learn":
+        return _learn(parsed, closed)
     return _version() if parsed.command == "run" else _other(parsed)
 
 
@@ -125,6 +127,30 @@ def _run(parsed: Parsed, closed: frozenset[int]) -> int:
     tell(_unmet(outcome, request))
     tell(_unwitnessed(outcome))
     _send_done(outcome, request, code)
+    return code
+
+
+def _learn(parsed: Parsed, closed: frozenset[int]) -> int:
+    """Print what a trial needed. Its own output goes to stderr; that it failed is no failure: nobody answered it."""
+    from dataclasses import replace  # noqa: PLC0415
+
+    from policies.types import NetworkDefault  # noqa: PLC0415
+    from supervisor.asking import make_request, warnings  # noqa: PLC0415
+    from supervisor.learning import learn_policy  # noqa: PLC0415
+
+    options = parsed.options
+    teller = _Teller(quiet=options.quiet, status_fd=options.status_fd)
+    request = make_request(parsed, environ=os.environ, closed=closed, on_progress=teller, on_notice=notice)
+    warn(warnings(parsed, request))
+    outcome, text = learn_policy(replace(request, json=True), default=NetworkDefault(options.network))
+    if not options.quiet:
+        shown = f"`supervise show {outcome.run}` has all that was seen"
+        tell([f"supervise: learned from a command that exited with {_exit_code(outcome, request)}; {shown}"])
+    tell(_unwitnessed(outcome))
+    code = 0 if outcome.completion.endpoint.executed else _exit_code(outcome, request)
+    _send_done(outcome, request, code)
+    if code == 0:
+        print_text(text, end="")
     return code
 
 

@@ -21,6 +21,11 @@ def now_rfc3339() -> str:
     return datetime.now(tz=UTC).isoformat().replace("+00:00", "Z")
 
 
+def now_utc() -> datetime:
+    """Give the time of day, aware."""
+    return datetime.now(tz=UTC)
+
+
 def now_s() -> float:
     """Give the time of day in seconds since the epoch."""
     return time.time()

@@ -163,7 +163,7 @@ def _key(parsed: Parsed) -> int:
 def _commit(parsed: Parsed) -> int:
     from supervisor.staged import commit_staged  # noqa: PLC0415
 
-    warn([commit_staged(open_home().find(parsed.options.run))])
+    warn([commit_staged(open_home().find(parsed.options.run), force=parsed.options.force)])
     return 0
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from policies.canonical import policy_digest
 from policies.globs import compile_globs
-from policies.types import Commit, FilesMode
+from policies.types import Commit
 from probes.kernel.decode import decode_slab
 from supervisor import clock, recorded
 from supervisor.declared import read_links
@@ -24,6 +24,7 @@ from supervisor.evidence.facts import Facts, Observed
 from supervisor.evidence.naming import listed, show
 from supervisor.evidence.timeline import with_commit
 from supervisor.launch.durable import write_whole
+from supervisor.launch.inplace import InPlace
 from supervisor.launch.journal import Left
 from supervisor.launch.stage import Stage
 from supervisor.log import envelope
@@ -38,7 +39,7 @@ from supervisor.verdict.argue import argue
 from supervisor.verdict.completion import Completion, LogFigures, json_parts
 from supervisor.verdict.judge import Judgement, judge
 from supervisor.verdict.run_index import encode_index, index_run
-from supervisor.watching import record_foreign
+from supervisor.watching import changed, observed, record_foreign
 
 _NOTHING_STAGED = "none"
 _LEFT_MAX = 1000
@@ -47,7 +48,7 @@ _LEFT_MAX = 1000
 APPLIED = "applied"
 
 
-def conclude(trial: Trial, stage: Stage) -> Outcome:
+def conclude(trial: Trial, stage: Stage | InPlace) -> Outcome:
     """Judge the trial, apply its stage, and seal its log."""
     trial.tell(Phase.JUDGING)
     trial.gateway.stop()
@@ -64,7 +65,7 @@ def conclude(trial: Trial, stage: Stage) -> Outcome:
     trial.room.persist(trial.signer.stop)
     record_foreign(trial, _read(trial))
     outgoing = Outgoing(trial.prepared.credentials)
-    on_disk = redacted_paths(trial, stage.changed())
+    on_disk = redacted_paths(trial, changed(trial, stage.changed))
     facts = search(trial, _collect(trial, stage, outgoing, on_disk), outgoing, on_disk)
     facts = _schedules(trial, stage, facts)
     facts = _commit(trial, stage, facts)
@@ -72,7 +73,11 @@ def conclude(trial: Trial, stage: Stage) -> Outcome:
     index = _write_index(trial, facts, judgement)
     completion = _argue(trial, facts, judgement)
     missed = _seal(trial, completion, _Written(completion=_write(trial, completion), index=index), stage)
-    if completion.stage is not None and completion.stage.state == APPLIED:
+    if trial.sharing is not None:
+        trial.sharing.states.reduce()
+    if isinstance(stage, InPlace):
+        stage.reduce()
+    elif completion.stage is not None and completion.stage.state == APPLIED:
         stage.discard()  # what was applied is on the host, and its digest is in the seal
     return Outcome(
         run=trial.prepared.run.id, directory=trial.prepared.run.path, completion=completion, unwitnessed=missed
@@ -84,7 +89,7 @@ def _read(trial: Trial) -> Iterator[Event]:
     return read_events(trial.prepared.run.log, lambda slab, first: decode_slab(slab, first, machine))
 
 
-def _collect(trial: Trial, stage: Stage, outgoing: Outgoing, on_disk: Mapping[bytes, bytes]) -> Facts:
+def _collect(trial: Trial, stage: Stage | InPlace, outgoing: Outgoing, on_disk: Mapping[bytes, bytes]) -> Facts:
     """Fold the log, and keep what was found on disk: with it the log alone tells the same again.
 
     A path that the log has without a credential's value is looked at under the name that it has on disk.
@@ -93,14 +98,14 @@ def _collect(trial: Trial, stage: Stage, outgoing: Outgoing, on_disk: Mapping[by
     prepared = trial.prepared
 
     def observe(names: Sequence[bytes]) -> dict[bytes, Observed]:
-        found = stage.observe([on_disk.get(name, name) for name in names])
-        return {in_log.get(path, path): observed for path, observed in found.items()}
+        found = observed(trial, [on_disk.get(name, name) for name in names], stage.observe)
+        return {in_log.get(path, path): state for path, state in found.items()}
 
     def whole() -> tuple[Facts, str, int]:
         recorder = Recorder(
             prepared.run.path / recorded.NAME,
-            observe if on_disk else stage.observe,
-            lambda: (in_log.get(path, path) for path in stage.changed()),
+            observe,
+            lambda: (in_log.get(path, path) for path in changed(trial, stage.changed)),
             read_links,
         )
         facts = collect(
@@ -118,7 +123,7 @@ def _collect(trial: Trial, stage: Stage, outgoing: Outgoing, on_disk: Mapping[by
     return facts
 
 
-def _schedules(trial: Trial, stage: Stage, facts: Facts) -> Facts:
+def _schedules(trial: Trial, stage: Stage | InPlace, facts: Facts) -> Facts:
     """Look for what was left to run later; a trial that changed nothing left nothing."""
     if not facts.files:
         return facts
@@ -127,10 +132,10 @@ def _schedules(trial: Trial, stage: Stage, facts: Facts) -> Facts:
     return record_schedules(trial, stage, facts)
 
 
-def _commit(trial: Trial, stage: Stage, facts: Facts) -> Facts:
+def _commit(trial: Trial, stage: Stage | InPlace, facts: Facts) -> Facts:
     """Apply the stage if the policy says so; what became of it is an event and a fact."""
     files = trial.prepared.request.policy.files
-    if files.mode is FilesMode.DIRECT:
+    if isinstance(stage, InPlace):
         return facts
     if files.commit is Commit.NEVER or (files.commit is Commit.FINAL and not _is_final(trial, facts)):
         applied = Applied(state="kept")
@@ -160,19 +165,25 @@ class Applied:
     conflicts: tuple[bytes, ...] = ()
 
 
-def apply_stage(stage: Stage, write: tuple[str, ...] | None) -> Applied:
-    """Commit a stage. Only what may be written is applied; anything else that is left has failed."""
+def apply_stage(stage: Stage, write: tuple[str, ...] | None, *, force: bool = False) -> Applied:
+    """Commit a stage. Only what may be written is applied; anything else that is left has failed.
+
+    Args:
+        stage: of a trial of which nothing is alive.
+        write: globs of what may be written; None is everything.
+        force: overwrite what the host changed meanwhile.
+    """
     if stage.untouched():
         return Applied(state=APPLIED)
     from supervisor.launch.plan import REFUSED  # noqa: PLC0415 - a trial that writes nothing needs none of it
 
     globs = None if write is None else compile_globs(write, workspace=stage.workspace)
     try:
-        result = stage.commit(lambda path: globs is None or globs.match(path))
+        result = stage.commit(lambda path: globs is None or globs.match(path), force=force)
     except (SuperviseError, OSError) as err:
         return Applied(state="failed", error=str(err))
     left_out = tuple(left.path for left in result.left if left.why == REFUSED)
-    against = tuple(left for left in result.left if left.why != REFUSED)
+    against = result.against
     if not against:
         return Applied(state=APPLIED, entries=result.changes, left_out=left_out)
     return Applied(
@@ -265,13 +276,14 @@ def _write(trial: Trial, completion: Completion) -> str:
     return trial.room.persist(write)
 
 
-def _seal(trial: Trial, completion: Completion, written: _Written, stage: Stage) -> tuple[tuple[str, str], ...]:
+def _seal(
+    trial: Trial, completion: Completion, written: _Written, stage: Stage | InPlace
+) -> tuple[tuple[str, str], ...]:
     """Bind everything and seal the log; gives the second places that missed the last checkpoint."""
     prepared = trial.prepared
     attestation = sign_envelope(make_statement(completion, prepared.run.completion.read_bytes()), prepared.key)
     trial.room.persist(lambda: write_whole(prepared.run.path / envelope.NAME, attestation))
-    staged = trial.prepared.request.policy.files.mode is FilesMode.STAGED
-    digest = stage.digest() if staged else _NOTHING_STAGED
+    digest = _NOTHING_STAGED if isinstance(stage, InPlace) else stage.digest()
     whole = trial.log.seal(
         lambda n: TrialSealed(
             n=n,

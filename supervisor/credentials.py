@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from policies.credentials import (
     Secret,
@@ -25,13 +25,14 @@ from policies.credentials import (
 )
 from policies.redaction import Redactor
 from policies.types import Policy
-from probes.credentials.canaries import Decoy, make_decoys
 from probes.credentials.keeper import Keeper
-from probes.credentials.search import spotter_of
-from probes.gateway.lookout import Lookout
 from supervisor.errors import UsageError
 from supervisor.events import CanaryPlaced, CredentialDropped, CredentialGuarded, CredentialPassed, Event
 from supervisor.launch.view import Planted
+
+if TYPE_CHECKING:  # only runs with decoys need these, and each module costs a millisecond or two
+    from probes.credentials.canaries import Decoy
+    from probes.gateway.lookout import Lookout
 
 _HOMES_MAX = 200
 _SOCKET_NAMES = ("SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "CONTAINER_HOST")
@@ -76,7 +77,12 @@ class Credentials:
 
     def lookout(self) -> Lookout | None:
         """Give what the gateway looks for in what is sent: the decoys of this run."""
-        values = [(self.run, decoy.form, value) for decoy in self.decoys for value in decoy.values]
+        if not self.decoys:
+            return None
+        from probes.credentials.search import spotter_of  # noqa: PLC0415 - see above
+        from probes.gateway.lookout import Lookout  # noqa: PLC0415 - see above
+
+        values = ((self.run, decoy.form, value) for decoy in self.decoys for value in decoy.values)
         spotter = spotter_of(dict.fromkeys(values))
         return Lookout(self.run, spotter) if spotter else None
 
@@ -92,12 +98,13 @@ class Credentials:
         """
         data = credential_data()
         placed = tuple(self._placed())
+        hidden = [path for path in masked if path not in {planted.path for planted in self.planted}]
         own = masked_globs(None, workspace=self.workspace, mask=tuple(_with_home(self.mask, self.home)))
         yield (
             CredentialGuarded,
             {
                 "home": os.fsencode(self.home or ""),
-                "homes": tuple(map(os.fsencode, self.others)),
+                "homes": tuple(map(os.fsencode, self._further_homes())),
                 "relative": data.home_paths,
                 "absolute": own,
                 "anywhere": data.anywhere,
@@ -105,7 +112,7 @@ class Credentials:
                 "sockets": self.sockets,
                 "addresses": data.metadata_addresses,
                 "names": data.metadata_names,
-                "masked": masked,
+                "masked": tuple(dict.fromkeys((*hidden, *map(os.path.realpath, hidden)))),
                 "canaries": len(placed),
             },
         )
@@ -116,6 +123,11 @@ class Credentials:
                 yield CredentialPassed, {"name": secret.name, "fingerprint": self.fingerprint(secret.name)}
         for fields in placed:
             yield CanaryPlaced, fields
+
+    def _further_homes(self) -> Iterator[str]:
+        """Give the other homes, and where each leads that is named by a symlink: the kernel tells real paths."""
+        real = (os.path.realpath(home) for home in (*([self.home] if self.home else []), *self.others))
+        yield from (home for home in dict.fromkeys((*self.others, *real)) if home != self.home)
 
     def _placed(self) -> Iterator[dict[str, Any]]:
         files = {path for planted in self.planted for path in planted.paths()}
@@ -176,6 +188,8 @@ def _make_decoys(keeper: Keeper, run: str) -> tuple[Decoy, ...]:
 
 def decoys_of(keeper: Keeper, run: str) -> tuple[Decoy, ...]:
     """Make the decoys of a run, this one or an earlier one."""
+    from probes.credentials.canaries import make_decoys  # noqa: PLC0415 - see above
+
     return make_decoys(lambda form, size: keeper.derive(run, form, size))
 
 

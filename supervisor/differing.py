@@ -1,8 +1,9 @@
-"""What is staged beside what the workspace has, as unified diffs for people.
+"""What a trial made of the workspace beside what the workspace has, or had, as unified diffs for people.
 
-In: a stage. Out: one `FileDiff` a path that differs, in order of names, made one at a time; content is read only up to
-`MAX_BYTES` a file. Both sides are read through `supervisor.launch.merged`, so nothing that a trial named is followed.
-The lines are for reading: what could act on a terminal is escaped, so `patch` may not take them.
+In: a stage, or a workspace that was written in place with what was recorded before. Out: one `FileDiff` a path that
+differs, in order of names, made one at a time; content is read only up to `MAX_BYTES` a file. Everything is read by
+descriptor (`supervisor.launch.tree`), so nothing that a trial named is followed. The lines are for reading: what could
+act on a terminal is escaped, so `patch` may not take them.
 """
 
 from __future__ import annotations
@@ -11,15 +12,20 @@ import difflib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from supervisor.events import Kind
 from supervisor.evidence.facts import FileState
-from supervisor.launch.merged import Merged, Node
+from supervisor.launch.merged import Merged
 from supervisor.launch.observe import Observer
 from supervisor.launch.stage import Stage
-from supervisor.launch.tree import Tree
+from supervisor.launch.tree import Tree, join
 from supervisor.report.live import count
 from supervisor.report.safe import harmless, safe
+
+if TYPE_CHECKING:
+    from supervisor.launch.inplace import InPlace
 
 MAX_BYTES = 1 << 20
 """Of a side that is longer only the size is told: the time of a comparison grows with the square."""
@@ -58,13 +64,37 @@ def diff_stage(stage: Stage, allowed: Callable[[bytes], bool]) -> Iterator[FileD
         allowed: whether a path, relative to the workspace, may be written.
     """
     observer = Observer()
-    top = stage.workspace.rstrip(b"/") + b"/"
-    paths = sorted(path.removeprefix(top) for path in stage.changed())
-    with Merged.open(stage.workspace, stage.upper, stage.work) as view:
-        for path in paths:
-            found = _diff(view, path, observer, allowed=allowed(path or b"."))
-            if found is not None:
-                yield found
+    for layer in stage.layers():
+        top = layer.point.rstrip(b"/") + b"/"
+        paths = sorted(path.removeprefix(top) for path in layer.changed())
+        with layer.view() as view:
+            for path in paths:
+                name = join(layer.prefix, path)
+                found = _diff(view, path, name, observer, allowed=allowed(name or b"."))
+                if found is not None:
+                    yield found
+
+
+def diff_in_place(writes: InPlace, allowed: Callable[[bytes], bool]) -> Iterator[FileDiff]:
+    """Compare what was recorded before a trial that wrote in place with what is there now, path by path.
+
+    Args:
+        writes: of a run that has ended.
+        allowed: whether a path, relative to the workspace, may be written.
+    """
+    top = writes.workspace.rstrip(b"/") + b"/"
+    for path in writes.compared():
+        name = b"" if path == writes.workspace else path.removeprefix(top)
+        state = writes.state(path)
+        before = _Side(state.before, partial(_recorded, writes, path))
+        after = _Side(state.after, partial(_read, *writes.place(path)))
+        found = _compare(name, before, after, allowed=allowed(name or b"."))
+        if found is not None:
+            yield found
+
+
+def _recorded(writes: InPlace, path: bytes) -> bytes:
+    return b"".join(writes.inventory.read(writes.inventory.entries[path]))
 
 
 def diff_lines(diff: FileDiff) -> Iterator[str]:
@@ -89,14 +119,27 @@ def _head(diff: FileDiff) -> str:
     return f"{diff.change:<8}  {diff.path}{about}{'' if diff.allowed else ', not allowed: a commit leaves it out'}"
 
 
-def _diff(view: Merged, path: bytes, observer: Observer, *, allowed: bool) -> FileDiff | None:
+class _Side(NamedTuple):
+    """One side of a path: its state, None when nothing is there, and how its content is read."""
+
+    state: FileState | None
+    read: Callable[[], bytes]
+
+
+def _diff(view: Merged, path: bytes, name: bytes, observer: Observer, *, allowed: bool) -> FileDiff | None:
     node = view.find(path)
-    before = observer.state(view.lower, path)
-    after = None if node is None else observer.state(*view.place(node))
+    before = _Side(observer.state(view.lower, path), partial(_read, view.lower, path))
+    place = (view.lower, path) if node is None else view.place(node)
+    after = _Side(None if node is None else observer.state(*place), partial(_read, *place))
+    return _compare(name, before, after, allowed=allowed)
+
+
+def _compare(path: bytes, one: _Side, two: _Side, *, allowed: bool) -> FileDiff | None:
+    before, after = one.state, two.state
     if before == after:
         return None
-    sides = _text(view.lower, path, before), _staged_text(view, node, after)
-    lines = _unified(path, *sides) if None not in sides and before != after else ()
+    sides = _text(one), _text(two)
+    lines = _unified(path, *sides) if None not in sides else ()
     return FileDiff(
         path=safe(path) or ".",
         change="created" if before is None else "deleted" if after is None else "modified",
@@ -108,17 +151,14 @@ def _diff(view: Merged, path: bytes, observer: Observer, *, allowed: bool) -> Fi
     )
 
 
-def _staged_text(view: Merged, node: Node | None, state: FileState | None) -> Sequence[str] | None:
-    return [] if node is None else _text(*view.place(node), state)
-
-
-def _text(tree: Tree, path: bytes, state: FileState | None) -> Sequence[str] | None:
+def _text(side: _Side) -> Sequence[str] | None:
     """Read the lines of a text; none of what is not there, and None for what is no text or too long."""
+    state = side.state
     if state is None:
         return []
     if state.kind is not Kind.FILE or state.problem is not None or state.size_bytes > MAX_BYTES:
         return None
-    content = _read(tree, path)
+    content = side.read()
     lines = content.split(b"\n")
     if b"\0" in content or len(lines) > MAX_LINES:
         return None
@@ -157,8 +197,9 @@ def _about(before: FileState | None, after: FileState | None, *, shown: bool) ->
         ):
             told += [f"{name} {old} → {new}"] if old != new else []
         told += ["other attributes"] if before.xattrs != after.xattrs else []
-        if not shown and (before.digest, before.size_bytes) != (after.digest, after.size_bytes):
+        if not shown and not before.problem and (before.digest, before.size_bytes) != (after.digest, after.size_bytes):
             told.append(f"{before.size_bytes:,} → {count(after.size_bytes, 'byte')}")
+        told += [f"before: {before.problem}"] if before.problem else []
     else:
         state = before or after
         if state is not None and not shown:

@@ -14,6 +14,7 @@ import select
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from policies.types import AtEndpoint, LimitRole, PeriodKind, StopRule
 from supervisor import clock
@@ -28,11 +29,14 @@ from supervisor.events import (
     TrialThawed,
 )
 from supervisor.launch.isolate import isolate
-from supervisor.launch.stage import Stage
 from supervisor.launch.terminal import stop_ourselves
 from supervisor.request import Phase
 from supervisor.signals import ENDING, FORWARDED, Signals
 from supervisor.trial import Trial, wait_until_empty
+
+if TYPE_CHECKING:
+    from supervisor.launch.inplace import InPlace
+    from supervisor.launch.stage import Stage
 
 _KILL_AFTER_S = 2.0
 _TELL_EVERY_S = 0.25
@@ -151,7 +155,7 @@ class Watch:
         self.trial.box.signal(signal.SIGCONT)
 
 
-def follow(trial: Trial, stage: Stage, signals: Signals) -> None:
+def follow(trial: Trial, stage: Stage | InPlace, signals: Signals) -> None:
     """Follow the trial to its end; everything that is found out is in the log afterwards."""
     watch = Watch(trial=trial, signals=signals)
     stop = trial.prepared.request.policy.stop
@@ -182,7 +186,7 @@ def _record_endpoint(trial: Trial, *, ended: bool, alive: tuple[int, ...]) -> No
     trial.boundary()
 
 
-def _capture(watch: Watch, stage: Stage, *, thaw: bool, state: str = "endpoint") -> None:
+def _capture(watch: Watch, stage: Stage | InPlace, *, thaw: bool, state: str = "endpoint") -> None:
     """Freeze, capture the outcome, hear what services said of this moment, and go on if asked to.
 
     Args:
@@ -232,7 +236,7 @@ def _end_command(watch: Watch) -> None:
         watch.until(box.pidfd, clock.boottime_ns() + int(_KILL_AFTER_S * 1e9))
 
 
-def _settle(watch: Watch, stage: Stage, stop: StopRule, endpoint_ns: int) -> None:
+def _settle(watch: Watch, stage: Stage | InPlace, stop: StopRule, endpoint_ns: int) -> None:
     """Wait for the rest, as long as the policy follows it; capture the outcome again where the period ends."""
     trial = watch.trial
     settle_s = stop.settle_s

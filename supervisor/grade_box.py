@@ -15,11 +15,11 @@ import os
 import select
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from policies.redaction import Redactor
+from policies.redaction import NOTHING_HIDDEN, Redactor
 from probes.kernel.consumer import Consumer
 from probes.kernel.decode import decode_slab
 from probes.kernel.watching import plan_looks
@@ -100,7 +100,7 @@ class GraderBox:
     host: Mapping[str, Any]
     cache: Path | None
     timeout_s: float
-    redactor: Redactor = field(default_factory=lambda: Redactor(()))
+    redactor: Redactor = NOTHING_HIDDEN
     stopped: Callable[[], bool] = lambda: False
     stop_fd: int | None = None
 
@@ -113,7 +113,7 @@ class Job:
         directory: of this run of it, not there yet; its name is its number or name.
         command: for the shell.
         about: what it is for, for its manifest.
-        layers, base, write_to: see `supervisor.launch.grader_view`.
+        layers, base, write_to, nested: see `supervisor.launch.grader_view`.
     """
 
     directory: RunDir
@@ -122,6 +122,7 @@ class Job:
     layers: tuple[bytes, ...]
     base: bytes
     write_to: bytes | None = None
+    nested: tuple[tuple[bytes, bytes], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,6 +249,7 @@ class _Run:
                 box=os.fsencode(job.directory.box),
                 state=os.fsencode(common.state),
                 write_to=job.write_to,
+                nested=job.nested,
             )
         )
         # What the box asks of a trial's view beside the plan: the name of its host, and where it would have been built.

@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from policies.credentials import filter_environ
-from policies.types import FilesMode, GradePolicy, PeriodKind, Policy, PossibleState, Selftest
+from policies.types import GradePolicy, PeriodKind, Policy, PossibleState, Selftest
 from supervisor.errors import UsageError
 from supervisor.events import GradeFinished, GradeStarted, OutcomeCaptured
 from supervisor.evidence.grader import GraderDid
 from supervisor.grade_box import SCRATCH, GraderBox, Job, Ran, run_grader
+from supervisor.launch.inplace import InPlace
 from supervisor.launch.mounting import copy_attributes
 from supervisor.launch.stage import Stage
 from supervisor.launch.state import RunDir
@@ -47,12 +48,16 @@ Check = Callable[[GraderDid], str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What is graded: a state by name, its layers over a base, and the digest of what was captured."""
+    """What is graded: a state by name, its layers over a base, and the digest of what was captured.
+
+    ``nested`` are mounts below the workspace, each with its layer.
+    """
 
     state: str
     layers: tuple[bytes, ...]
     base: bytes
     digest: str | None = None
+    nested: tuple[tuple[bytes, bytes], ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,18 +86,18 @@ class Grader:
         """Make of a copy of the outcome what it is in a possible state; None when that failed."""
         if state.overlay is not None:
             layer = os.fsencode(Path(state.overlay).absolute())
-            return Subject(state=subject.state, layers=(layer, *subject.layers), base=subject.base)
+            return replace(subject, layers=(layer, *subject.layers), digest=None)
         if state.script is None:
             return subject
         copy = self.directory / f"state-{next(self._numbers)}"
         for name in ("upper", "work"):
             (copy / name).mkdir(mode=0o700, parents=True)
         copy_attributes((*subject.layers, subject.base)[0], os.fsencode(copy / "upper"))
-        made = Subject(state=f"script:{place}", layers=subject.layers, base=subject.base)
+        made = replace(subject, state=f"script:{place}", digest=None)
         ran = self._run(made, {"state": made.state}, state.script, write_to=os.fsencode(copy))
         if ran.problem is not None or ran.did is None or ran.did.exit_code != 0:
             return None
-        return Subject(state=subject.state, layers=(os.fsencode(copy / "upper"), *subject.layers), base=subject.base)
+        return replace(subject, layers=(os.fsencode(copy / "upper"), *subject.layers), digest=None)
 
     def _run(
         self,
@@ -122,6 +127,7 @@ class Grader:
             layers=subject.layers,
             base=subject.base,
             write_to=write_to,
+            nested=subject.nested,
         )
         ran = run_grader(self.box, job)
         if check is not None and ran.did is not None and ran.problem is None:
@@ -175,8 +181,7 @@ class Grader:
             for place in places:
                 made = made and self.apply(made, self.policy.states[place], place)
             if made is not None:
-                bounded = Subject(state=f"bound:{number}", layers=made.layers, base=made.base)
-                self.run(bounded, applied=places)
+                self.run(replace(made, state=f"bound:{number}", digest=None), applied=places)
 
 
 def grader_of(trial: Trial, signals: Signals) -> Grader:
@@ -235,12 +240,12 @@ def selftest(trial: Trial, signals: Signals) -> Grader | None:
     return grader
 
 
-def grade(trial: Trial, stage: Stage, grader: Grader | None) -> None:
+def grade(trial: Trial, stage: Stage | InPlace, grader: Grader | None) -> None:
     """Grade the outcome that the claim is about, once nothing of the trial is alive."""
     if grader is None:
         return
-    subject = _in_place(trial) if _is_direct(trial) else _subject(trial, _capture_settled(trial, stage))
-    began_ns = None if _is_direct(trial) else stage.began_ns
+    subject = _in_place(trial) if isinstance(stage, InPlace) else _subject(trial, stage, _capture_settled(trial, stage))
+    began_ns = stage.began_ns if isinstance(stage, Stage) else None
     if grader.repeat(subject, lambda did: _changed_by_others(subject, did, began_ns)):
         grader.bound(subject)
 
@@ -258,10 +263,6 @@ def _changed_by_others(subject: Subject, did: GraderDid, began_ns: int | None) -
     return f"somebody else changed what it looked at while the trial ran: {names}" if changed else None
 
 
-def _is_direct(trial: Trial) -> bool:
-    return trial.prepared.request.policy.files.mode is FilesMode.DIRECT
-
-
 def _in_place(trial: Trial) -> Subject:
     """Give a workspace that was written in place: as it is now, and nothing of the trial can change it any more."""
     return Subject(state="settled", layers=(), base=os.fsencode(trial.prepared.workspace))
@@ -274,13 +275,20 @@ def _capture_settled(trial: Trial, stage: Stage) -> str:
     return kept.digest
 
 
-def _subject(trial: Trial, digest: str) -> Subject:
+def _subject(trial: Trial, stage: Stage, digest: str) -> Subject:
     """Choose the state that the claim is about: see the table of `supervisor.verdict.finality`."""
     prepared = trial.prepared
     state, captured = claimed_state(prepared.run, prepared.request.policy)
     known = trial.captured.get(state, digest)
     layers = (os.fsencode(captured / "upper"),)
-    return Subject(state=state, layers=layers, base=os.fsencode(prepared.workspace), digest=known)
+    base = os.fsencode(prepared.workspace)
+    return Subject(state=state, layers=layers, base=base, digest=known, nested=nested_layers(stage, captured))
+
+
+def nested_layers(stage: Stage, captured: Path) -> tuple[tuple[bytes, bytes], ...]:
+    """Give the mounts below the workspace of which something was captured, each with its layer."""
+    places = ((layer.point, captured / layer.base.name / "upper") for layer in stage.layers()[1:])
+    return tuple((point, os.fsencode(place)) for point, place in places if place.is_dir())
 
 
 def claimed_state(run: RunDir, policy: Policy) -> tuple[str, Path]:

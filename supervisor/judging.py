@@ -32,8 +32,9 @@ from supervisor.events import Event, Origin, TrialSealed
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.grader import GraderDid
 from supervisor.grade_box import SCRATCH, GraderBox
-from supervisor.grading import Grader, Subject, claimed_state
+from supervisor.grading import Grader, Subject, claimed_state, nested_layers
 from supervisor.launch.durable import write_whole
+from supervisor.launch.stage import Stage
 from supervisor.launch.state import Home, RunDir
 from supervisor.launch.stored import find_changed
 from supervisor.log.bound import claim_digest
@@ -184,8 +185,11 @@ class _Judging:
         line = facts.timeline
         digests = {"endpoint": line.snapshots[:1], "within": line.snapshots[-1:]}.get(state, ())
         digest = digests[0].digest if digests else facts.settled_digest
-        if (captured / "upper").is_dir():
-            return Subject(state=state, layers=(os.fsencode(captured / "upper"),), base=workspace, digest=digest)
+        if (captured / "upper").is_dir() and self._policy.files.mode is FilesMode.STAGED:
+            with Stage(run, workspace) as stage:
+                nested = nested_layers(stage, captured)
+            layers = (os.fsencode(captured / "upper"),)
+            return Subject(state=state, layers=layers, base=workspace, digest=digest, nested=nested)
         applied = line.committed is not None and line.committed.state == "applied"
         if applied or self._policy.files.mode is FilesMode.DIRECT:
             return Subject(state=state, layers=(), base=workspace, digest=digest)

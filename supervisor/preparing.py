@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from policies.credentials import masked_paths
 from policies.globs import writable_roots
@@ -28,6 +29,7 @@ from supervisor.launch.boxspec import BoxSpec
 from supervisor.launch.cgroup import find_root
 from supervisor.launch.limits import Limit, Resource, plan_limits
 from supervisor.launch.owner import Owner
+from supervisor.launch.stage import Stage
 from supervisor.launch.state import Home, RunDir, make_run_id
 from supervisor.launch.streams import Standard
 from supervisor.launch.terminal import Terminal, find_ttys
@@ -39,6 +41,10 @@ from supervisor.manifest import Started, describe_run
 from supervisor.request import RunRequest, check_request
 from supervisor.streams import is_open
 from supervisor.version import VERSION
+
+if TYPE_CHECKING:
+    from supervisor.inspected import Inspection
+    from supervisor.launch.inplace import InPlace
 
 _TOKEN_BYTES = 4
 
@@ -73,6 +79,7 @@ class Prepared:
     key: SigningKey
     credentials: Credentials
     declared: Declared
+    inspection: Inspection | None = None
 
 
 def prepare(request: RunRequest) -> Prepared:
@@ -106,6 +113,8 @@ def prepare(request: RunRequest) -> Prepared:
         secret=credentials.globs(),
     )
     limits = plan_limits(request.policy.limits, find_root())
+    inspection = _inspection(request, run_id)
+    environ |= inspection.variables if inspection else {}
     run = home.create(run_id, owner=Owner.current())
     started = Started(
         run=run.id,
@@ -133,7 +142,9 @@ def prepare(request: RunRequest) -> Prepared:
         environ=tuple((os.fsencode(name), os.fsencode(value)) for name, value in environ.items()),
         cwd=os.fsencode(_cwd(request, workspace)),
         view=replace(
-            _view(request, home, run, named, user, credentials, key_file, declared), memory_bytes=_memory(limits)
+            _view(request, home, run, named, user, credentials, key_file, declared),
+            memory_bytes=_memory(limits),
+            shown=inspection.files if inspection else (),
         ),
         log_canary=canary.log,
         marker_canary=canary.marker,
@@ -146,6 +157,7 @@ def prepare(request: RunRequest) -> Prepared:
         rows=rows,
         columns=columns,
         cache=cache,
+        plain_copies=request.policy.files.keep,
     )
     return Prepared(
         request=request,
@@ -161,9 +173,38 @@ def prepare(request: RunRequest) -> Prepared:
         room_wait_s=room_wait_s,
         claim_digest=claim_digest(described["claim"]),
         key=key,
+        inspection=inspection,
         credentials=credentials,
         declared=declared,
     )
+
+
+def _inspection(request: RunRequest, run_id: str) -> Inspection | None:
+    if not request.policy.network.inspect:
+        return None
+    from supervisor.inspected import prepare_inspection  # noqa: PLC0415 - with ssl and cryptography's x509, 60 ms
+
+    return prepare_inspection(request.policy.network, run=run_id, cwd=request.cwd, now=clock.now_utc())
+
+
+def prepare_writes(prepared: Prepared) -> Stage | InPlace:
+    """Make ready what takes the writes to the workspace, or records what it was before they are made in place.
+
+    Raises:
+        MachineError: there is no room for it.
+    """
+    files = prepared.request.policy.files
+    if files.mode is FilesMode.STAGED:
+        stage = Stage(prepared.run, prepared.workspace)
+        stage.prepare()
+        return stage
+    from supervisor.launch.inplace import InPlace  # noqa: PLC0415 - staged trials need none of it
+    from supervisor.launch.view import nested_in_place  # noqa: PLC0415 - likewise
+
+    home, workspace = os.fsencode(prepared.home.path), os.fsencode(prepared.workspace)
+    writes = InPlace(prepared.run, prepared.workspace)
+    writes.prepare(limit_bytes=files.before_limit, nested=nested_in_place(workspace, home), hidden=home)
+    return writes
 
 
 def _signing_key(request: RunRequest, home: Home) -> tuple[SigningKey, Path | None]:

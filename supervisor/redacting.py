@@ -30,7 +30,7 @@ def _redact(value: object, redactor: Redactor) -> object:
         return redactor.redact_text(str(value), where=WHERE)
     if kind is bytes:
         assert isinstance(value, bytes)  # noqa: S101 - for the type checker
-        return redactor.redact(value, where=WHERE)
+        return redactor.sweep(value, where=WHERE)
     if kind is tuple:
         assert isinstance(value, tuple)  # noqa: S101 - as above
         clean = tuple(_redact(part, redactor) for part in value)

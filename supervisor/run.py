@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from policies.types import FilesMode
 from probes.doctor_preflight import require_machine
 from supervisor.following import follow
 from supervisor.grading import grade, selftest
-from supervisor.launch.stage import Stage
 from supervisor.log.room import fullness_told
-from supervisor.preparing import prepare
+from supervisor.preparing import prepare, prepare_writes
 from supervisor.request import Outcome, RunRequest
 from supervisor.signals import Signals
 from supervisor.trial import hold_trial
@@ -34,9 +32,8 @@ def run(request: RunRequest) -> Outcome:
         signals = stack.enter_context(Signals())
         prepared = prepare(request)
         stack.enter_context(fullness_told(prepared.run.path))
-        stage = stack.enter_context(Stage(prepared.run, prepared.workspace))
-        if request.policy.files.mode is FilesMode.STAGED:
-            stage.prepare()
+        stage = prepare_writes(prepared)
+        stack.callback(stage.close)
         trial = stack.enter_context(hold_trial(prepared))
         stack.enter_context(watched(trial))
         if prepared.terminal is not None and trial.box.pty_master is not None:

@@ -8,13 +8,38 @@ from collections.abc import Callable
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``run``, by group."""
+    policy = parser.add_argument_group("policy")
+    _policy_arguments(policy)
+    _verdict_arguments(policy)
+    _claim_arguments(parser.add_argument_group("claim and stop rule"))
+    files = parser.add_argument_group("files and environment")
+    _files_arguments(files)
+    files.add_argument("--commit", metavar="WHEN", help="apply staged writes: always (default), final or never")
+    _network_arguments(parser.add_argument_group("network"))
+    _limits_arguments(parser.add_argument_group("limits"))
+    way = parser.add_argument_group("how it runs and what is told")
+    _way_arguments(way)
+    _result_arguments(way)
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+
+
+def add_learn_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``learn``: those of ``run`` but for what is done with a verdict and with staged writes."""
     _policy_arguments(parser.add_argument_group("policy"))
     _claim_arguments(parser.add_argument_group("claim and stop rule"))
     _files_arguments(parser.add_argument_group("files and environment"))
-    _network_arguments(parser.add_argument_group("network"))
+    network = parser.add_argument_group("network")
+    network.add_argument(
+        "--network",
+        metavar="WHAT",
+        type=one_of("sinkhole", "allow"),
+        default="sinkhole",
+        help="what becomes of traffic: sinkhole (default) swallows it; allow lets it out, to see what comes next",
+    )
+    _network_arguments(network)
     _limits_arguments(parser.add_argument_group("limits"))
     _way_arguments(parser.add_argument_group("how it runs and what is told"))
-    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    parser.set_defaults(require=(), commit=None, json=False, dry_run=False, version=False)
 
 
 def _policy_arguments(group: argparse._ArgumentGroup) -> None:
@@ -22,6 +47,9 @@ def _policy_arguments(group: argparse._ArgumentGroup) -> None:
         "-p", "--policy", metavar="NAME|FILE", help="what may happen and what is claimed (default: default)"
     )
     group.add_argument("--name", metavar="TEXT", help="what to call this run in lists and reports")
+
+
+def _verdict_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--require",
         metavar="LIST",
@@ -71,7 +99,6 @@ def _files_arguments(group: argparse._ArgumentGroup) -> None:
         "--stage", dest="mode", action="store_const", const="staged", help="stage writes to it (default)"
     )
     where.add_argument("--direct", dest="mode", action="store_const", const="direct", help="make writes to it in place")
-    group.add_argument("--commit", metavar="WHEN", help="apply staged writes: always (default), final or never")
     group.add_argument(
         "--write",
         metavar="GLOB",
@@ -122,9 +149,6 @@ def _way_arguments(group: argparse._ArgumentGroup) -> None:
         "--backend", metavar="NAME", type=one_of("native"), default="native", help="what makes the box: native"
     )
     group.add_argument(
-        "--json", action="store_true", help="print completion.json on stdout; the child's stdout goes to stderr"
-    )
-    group.add_argument(
         "--status-fd", metavar="N", type=_descriptor, help="write one JSON object a line on progress to N"
     )
     group.add_argument("-q", "--quiet", action="store_true", help="print no summary and no live line")
@@ -139,6 +163,12 @@ def _way_arguments(group: argparse._ArgumentGroup) -> None:
         action="append",
         default=[],
         help="send every signed checkpoint of the log to a file, a directory or an https URL (repeatable)",
+    )
+
+
+def _result_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--json", action="store_true", help="print completion.json on stdout; the child's stdout goes to stderr"
     )
     group.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
 

@@ -14,6 +14,7 @@ from supervisor import clock
 from supervisor.events import ScheduleFound
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.schedules import absolute, find_schedules, with_schedules
+from supervisor.launch.inplace import InPlace
 from supervisor.launch.stage import Stage
 from supervisor.trial import Trial
 
@@ -26,7 +27,7 @@ _NICKNAMES = frozenset({"@yearly", "@annually", "@monthly", "@weekly", "@daily",
 _AT_JOB_LENGTH = 14
 
 
-def record_schedules(trial: Trial, stage: Stage, facts: Facts) -> Facts:
+def record_schedules(trial: Trial, stage: Stage | InPlace, facts: Facts) -> Facts:
     """Record what was left to run later, and give the facts with it."""
     if not facts.files:
         return facts

@@ -113,7 +113,11 @@ def _shared(trial: Trial, touches: Iterable[Touch], searching: Search) -> Iterat
 def _left_out(trial: Trial, searching: Search) -> Iterator[Event]:
     if searching.left_out:
         yield trial.record(
-            CredentialLooked, files=searching.files, left_out=searching.left_out, reason=searching.reason
+            CredentialLooked,
+            files=searching.files,
+            left_out=searching.left_out,
+            reason=searching.reason,
+            decoys=bool(trial.prepared.credentials.decoys),
         )
 
 

@@ -15,7 +15,7 @@ from policies.globs import compile_globs
 from policies.types import FilesMode
 from supervisor import clock
 from supervisor.concluding import APPLIED, apply_stage
-from supervisor.differing import FileDiff, diff_stage
+from supervisor.differing import FileDiff, diff_in_place, diff_stage
 from supervisor.errors import UsageError
 from supervisor.launch.durable import write_whole
 from supervisor.launch.stage import Stage
@@ -32,20 +32,25 @@ class Afterwards:
     at: str
 
 
-def commit_staged(run: RunDir) -> str:
+def commit_staged(run: RunDir, *, force: bool = False) -> str:
     """Apply what a run staged, or finish a commit that was interrupted; gives a sentence for the user.
+
+    Args:
+        run: that is over.
+        force: overwrite what was changed on the host meanwhile.
 
     Raises:
         UsageError: nothing is staged, or some of it could not be applied.
     """
-    manifest = _manifest(run)
+    manifest = _staged_manifest(run)
     where = manifest.workspace.decode(errors="replace")
     with Stage(run, manifest.workspace) as stage:
         before = stage.committed
         if before and not stage.upper.is_dir():
             return f"{run.id}: {_already(run)}: nothing is left to do"
         _require_stage(run, stage)
-        applied = apply_stage(stage, manifest.policy.files.write)
+        before = before and not (force and stage.conflicts())
+        applied = apply_stage(stage, manifest.policy.files.write, force=force)
         if stage.committed and applied.entries and not before:
             _record(run, "committed")
     changes = count(applied.entries, "change")
@@ -64,7 +69,7 @@ def discard_staged(run: RunDir) -> str:
     Raises:
         UsageError: nothing is staged, or a commit was interrupted.
     """
-    manifest = _manifest(run)
+    manifest = _staged_manifest(run)
     with Stage(run, manifest.workspace) as stage:
         _require_stage(run, stage)
         committed = stage.committed
@@ -77,17 +82,27 @@ def discard_staged(run: RunDir) -> str:
 
 
 def diff_staged(run: RunDir) -> Iterator[FileDiff]:
-    """Compare what a run staged with the workspace as it is now, path by path.
+    """Compare what a run staged with the workspace as it is now, or what it wrote in place with what was before.
 
     Raises:
-        UsageError: nothing is staged.
+        UsageError: nothing is staged, or what was before was not kept.
     """
     manifest = _manifest(run)
     write = manifest.policy.files.write
     globs = None if write is None else compile_globs(write, workspace=manifest.workspace)
+
+    def allowed(path: bytes) -> bool:
+        return globs is None or globs.match(path)
+
+    if manifest.policy.files.mode is FilesMode.DIRECT:
+        from supervisor.launch.inplace import InPlace  # noqa: PLC0415 - staged runs need none of it
+
+        with InPlace(run, manifest.workspace) as writes:
+            yield from diff_in_place(writes, allowed)
+        return
     with Stage(run, manifest.workspace) as stage:
         _require_stage(run, stage)
-        yield from diff_stage(stage, lambda path: globs is None or globs.match(path))
+        yield from diff_stage(stage, allowed)
 
 
 def read_afterwards(run: RunDir) -> Afterwards | None:
@@ -109,7 +124,8 @@ def _already(run: RunDir) -> str:
 
 
 def _by_hand(run: RunDir) -> str:
-    return f"supervise diff {run.id} shows what differs; the files are in {run.stage / 'upper'}"
+    shown = f"supervise diff {run.id} shows what differs; the files are in {run.stage / 'upper'}"
+    return f"{shown}; supervise commit --force {run.id} overwrites what the host has"
 
 
 def _require_stage(run: RunDir, stage: Stage) -> None:
@@ -128,7 +144,12 @@ def _manifest(run: RunDir) -> Manifest:
     if owner is not None and owner.alive() and not run.completion.exists():
         message = "expected a run that is over, got one that goes on"
         raise UsageError(message, place=run.id)
-    manifest = read_manifest(run.read_manifest(), place=str(run.manifest))
+    return read_manifest(run.read_manifest(), place=str(run.manifest))
+
+
+def _staged_manifest(run: RunDir) -> Manifest:
+    manifest = _manifest(run)
     if manifest.policy.files.mode is FilesMode.DIRECT:
-        raise UsageError("nothing is staged: the run wrote in place", place=run.id)
+        hint = f"supervise diff {run.id} shows what it changed"
+        raise UsageError("nothing is staged: the run wrote in place", place=run.id, hint=hint)
     return manifest

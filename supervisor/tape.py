@@ -7,18 +7,20 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from policies.redaction import Redactor
+from policies.redaction import NOTHING_HIDDEN, Redactor
 from probes.kernel.decode import decode_slab
 from probes.kernel.slabs import redact_slab
 from probes.kernel.witness import Loss
 from supervisor import clock
-from supervisor.events import Event, EventsLost, Origin
+from supervisor.events import ConnectionBlocked, Event, EventsLost, Origin
 from supervisor.log.writer import LogWriter
 
 E = TypeVar("E", bound=Event)
 
 _KEPT_BYTES = 2 << 20
 _HEARD = 1024
+CANARY_RULE = "canary"
+"""What the gateway says of a connection to where the box tests itself."""
 
 
 class Tape:
@@ -27,7 +29,7 @@ class Tape:
     The opening canary is all that has happened so far; the acts of the closing one are the last that anybody does.
     """
 
-    def __init__(self, log: LogWriter, redactor: Redactor) -> None:
+    def __init__(self, log: LogWriter, redactor: Redactor = NOTHING_HIDDEN) -> None:
         """Begin with nothing; the redactor takes out what must not be written."""
         self._log = log
         self._redactor = redactor
@@ -54,8 +56,9 @@ class Tape:
         yield from tuple(self._heard)
 
     def hear(self, event: Event) -> None:
-        """Keep one of the latest events of the gateway."""
-        self._heard.append(event)
+        """Keep what the gateway tells of the canaries: the ends of thousands of connections would push it out."""
+        if isinstance(event, ConnectionBlocked) and event.rule == CANARY_RULE:
+            self._heard.append(event)
 
 
 def record(log: LogWriter, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - as `Trial.record`

@@ -25,7 +25,6 @@ from probes.kernel import early, pins
 from probes.kernel.abi import Network
 from probes.kernel.consumer import Consumer
 from probes.kernel.witness import KernelWitness
-from probes.shared import PlaceWatch
 from supervisor import clock
 from supervisor.canary import judge_canary
 from supervisor.errors import LaunchError, SuperviseError
@@ -61,6 +60,7 @@ from supervisor.preparing import Prepared
 from supervisor.redacting import redact_event
 from supervisor.request import Phase, Progress
 from supervisor.tape import E, Tape, record
+from supervisor.watching import Sharing
 
 if TYPE_CHECKING:  # hardly any trial has services
     from probes.services.answers import Answer
@@ -94,7 +94,7 @@ class Trial:
     released: bool = field(default=False)
     captured: dict[str, str] = field(default_factory=dict)
     registered: str | None = None
-    places: PlaceWatch | None = None
+    sharing: Sharing | None = None
 
     def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind
         """Write an event of the supervisor, and give it: numbered, with the time it is written at."""
@@ -161,7 +161,11 @@ class Trial:
         self.consumer.flush()
         canary = self.prepared.canary
         tested = judge_canary(
-            self.tape.latest(), actor, canary, marker_on_host=os.path.lexists(os.fsdecode(canary.marker))
+            self.tape.latest(),
+            actor,
+            canary,
+            marker_on_host=os.path.lexists(os.fsdecode(canary.marker)),
+            served=self.gateway.died is None,
         )
         self.record(TrialTested, process=actor, canary=which, findings=tested.findings, witnessed=tested.witnessed)
         return tested.findings
@@ -235,7 +239,11 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         early.wait_for_loading()
         guardian = Guardian.start(cgroup, prepared.run, on_death=lambda: _clear_after_us(root, run.id))
         stack.callback(guardian.release)
-        gateway = Gateway.start(prepared.request.policy.network, lookout=prepared.credentials.lookout())
+        gateway = Gateway.start(
+            prepared.request.policy.network,
+            lookout=prepared.credentials.lookout(),
+            inspecting=prepared.inspection.gateway if prepared.inspection else None,
+        )
         stack.callback(gateway.close)
         limited = LimitedCgroup.create(cgroup, prepared.limits)
         witness = KernelWitness.watch(root, cgroup.path, network=Network.PASS)
@@ -252,8 +260,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         )
         stack.callback(log.close)
         box = stack.enter_context(_hold_box(prepared, cgroup, limited, gateway))
-        prefer_trial_as_victim(box.main_pid, box.helper_pids)
-        _write_layers(prepared.run.outside, box)
+        _note_box(prepared, box, witness)
         syncer = Syncer(log, on_error=room.fail)
         places = prepared.request.policy.log.checkpoint_to
         signer = Signer(log, run.log, prepared.key, run_id=run.id, places=places)
@@ -335,6 +342,15 @@ def _watch_services(trial: Trial, stack: ExitStack) -> None:
         trial.services.start()
 
 
+def _note_box(prepared: Prepared, box: Box, witness: KernelWitness) -> None:
+    """Do what can be done once the box stands: say what is kept, who is killed first, and where layers are."""
+    if prepared.request.policy.files.keep:
+        witness.keep_content(box.workspace_device())
+    prefer_trial_as_victim(box.main_pid, box.helper_pids)
+    _write_layers(prepared.run.outside, box)
+    _write_layers(prepared.run.nested, box)
+
+
 def _import_later() -> None:
     """Import what is needed after the trial while its box builds itself."""
     importlib.import_module("supervisor.concluding")
@@ -363,16 +379,17 @@ def _stop_quietly(consumer: Consumer) -> None:
         consumer.stop()
 
 
-def _write_layers(outside: Path, box: Box) -> None:
-    """Note which discarded layer belongs to which mount, for the states of files outside the workspace."""
+def _write_layers(place: Path, box: Box) -> None:
+    """Note which layer below a directory of the run belongs to which mount; nothing when there is none."""
     import json  # noqa: PLC0415 - 3 ms
 
     layers = {
         os.fsdecode(path): Path(os.fsdecode(upper)).parent.name
         for path, upper in box.view.layers
-        if Path(os.fsdecode(upper)).is_relative_to(outside)
+        if Path(os.fsdecode(upper)).is_relative_to(place)
     }
-    write_whole(outside / "map.json", json.dumps(layers).encode(), durable=False)
+    if layers:
+        write_whole(place / "map.json", json.dumps(layers).encode(), durable=False)
 
 
 def wait_until_empty(trial: Trial) -> int:

@@ -6,22 +6,42 @@ told from the log: a change that an event of the trial explains is the trial's o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from policies.types import FilesMode
 from probes.kernel.watching import plan_looks
 from probes.shared import PlaceWatch
 from supervisor.events import Event, Origin, PlaceChanged, PlaceDeclared, PlaceUnwatched
+from supervisor.evidence.collect import Observe
+from supervisor.evidence.facts import Observed
 from supervisor.evidence.foreign import find_foreign
 from supervisor.launch.mounts import parse_mountinfo
-from supervisor.trial import Trial
+from supervisor.launch.sharing import SharedStates
+
+if TYPE_CHECKING:
+    from supervisor.trial import Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """What is kept of the shared places of one trial: who changes them, and what they were."""
+
+    watch: PlaceWatch
+    states: SharedStates
 
 
 @contextmanager
 def watched(trial: Trial) -> Iterator[None]:
-    """Watch the places of a trial that is held, and tell what they are."""
+    """Watch the places of a trial that is held, and tell what they are.
+
+    Raises:
+        MachineError: there is no room for what shared places were before.
+    """
     prepared, view = trial.prepared, trial.box.view
     declared, files = prepared.declared, prepared.request.policy.files
     mounts = parse_mountinfo(Path(f"/proc/{trial.box.init_pid}/mountinfo").read_bytes())
@@ -48,8 +68,12 @@ def watched(trial: Trial) -> Iterator[None]:
     if not declared.shared:
         yield
         return
-    trial.places = PlaceWatch(tuple(declared.shared))
-    with trial.places:
+    own = {name: path for path in declared.shared for name in (path, *shown[path])}
+    states = SharedStates(prepared.run.before_shared, own, state=os.fsencode(prepared.home.path))
+    with PlaceWatch(tuple(declared.shared)) as watch:
+        # What is changed while it is recorded is seen by the watch.
+        states.prepare(limit_bytes=files.before_limit)
+        trial.sharing = Sharing(watch=watch, states=states)
         yield
 
 
@@ -60,9 +84,9 @@ def record_foreign(trial: Trial, events: Iterable[Event]) -> None:
         trial: of which nothing is alive.
         events: of the whole log so far.
     """
-    if trial.places is None:
+    if trial.sharing is None:
         return
-    seen = trial.places.finish()
+    seen = trial.sharing.watch.finish()
     for sight in find_foreign(seen.sightings, events) if seen.sightings else ():
         trial.record(
             PlaceChanged,
@@ -74,3 +98,25 @@ def record_foreign(trial: Trial, events: Iterable[Event]) -> None:
         )
     for hole in seen.holes:
         trial.record(PlaceUnwatched, path=hole.path, why=hole.why, since_ns=hole.since_ns, seen_ns=hole.seen_ns)
+
+
+def observed(trial: Trial, paths: Sequence[bytes], elsewhere: Observe) -> dict[bytes, Observed]:
+    """Read the states of paths, those of shared places among them.
+
+    Args:
+        trial: that has ended.
+        paths: absolute, as events have them.
+        elsewhere: gives those of all other paths.
+    """
+    if trial.sharing is None:
+        return dict(elsewhere(paths))
+    states = trial.sharing.states
+    shared = [path for path in paths if states.covers(path)]
+    return {**elsewhere([path for path in paths if not states.covers(path)]), **states.observe(shared)}
+
+
+def changed(trial: Trial, elsewhere: Callable[[], Iterable[bytes]]) -> Iterator[bytes]:
+    """Give every path that changed on disk, those of shared places among them."""
+    yield from elsewhere()
+    if trial.sharing is not None:
+        yield from trial.sharing.states.changed()

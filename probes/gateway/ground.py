@@ -118,6 +118,7 @@ def _answer(family: socket.AddressFamily) -> socket.socket:
     if family == socket.AF_INET6:
         resolver.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         resolver.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
+        resolver.setsockopt(*_FREEBIND[family], 1)  # to answer from the address that was asked
     else:
         resolver.setsockopt(socket.IPPROTO_IP, IP_PKTINFO, 1)
     resolver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)

@@ -22,6 +22,8 @@ def boottime_ns() -> int:
 
 Ready = Callable[[int], object]
 _MAX_EVENTS = 512
+_IDLE_S = 0.001
+"""After so long without anybody ready there is time for what could wait."""
 
 
 class Later:
@@ -48,6 +50,8 @@ class Loop:
         self._due: list[tuple[float, int, Later]] = []
         self._count = itertools.count()
         self._running = True
+        self._idle: Callable[[], object] | None = None
+        self._idle_by = 0.0
 
     def watch(self, fd: int, interest: int, ready: Ready) -> None:
         """Call ``ready`` with what happened whenever ``fd`` is readable or writable, as ``interest`` says."""
@@ -69,6 +73,11 @@ class Loop:
         heapq.heappush(self._due, (time.monotonic() + delay_s, next(self._count), made))
         return made
 
+    def when_idle(self, call: Callable[[], object], *, within_s: float) -> None:
+        """Call something once nobody is ready, or after a time: what can wait until then."""
+        self._idle = call
+        self._idle_by = time.monotonic() + within_s
+
     def stop(self) -> None:
         """End `run` after the current turn."""
         self._running = False
@@ -80,16 +89,21 @@ class Loop:
 
     def turn(self) -> None:
         """Wait once, and call whoever is concerned."""
-        for fd, events in self._poll.poll(self._wait_s(), _MAX_EVENTS):
+        happened = self._poll.poll(self._wait_s(), _MAX_EVENTS)
+        for fd, events in happened:
             ready = self._ready.get(fd)
             if ready is not None:
                 ready(events)
         self._call_due()
+        if self._idle is not None and (not happened or time.monotonic() >= self._idle_by):
+            call, self._idle = self._idle, None
+            call()
 
     def _wait_s(self) -> float:
         while self._due and self._due[0][2].call is None:
             heapq.heappop(self._due)
-        return max(0.0, self._due[0][0] - time.monotonic()) if self._due else -1
+        wait_s = max(0.0, self._due[0][0] - time.monotonic()) if self._due else -1
+        return min(wait_s, _IDLE_S) if self._idle is not None and self._due else _IDLE_S if self._idle else wait_s
 
     def _call_due(self) -> None:
         now = time.monotonic()

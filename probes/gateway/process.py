@@ -18,7 +18,6 @@ from __future__ import annotations
 import array
 import contextlib
 import gc
-import json
 import os
 import resource
 import signal
@@ -30,12 +29,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from policies.types import NetworkDefault, NetworkPolicy
-from probes.gateway.wire import MESSAGE_BYTES, Told, read_told
+from probes.gateway.wire import BATCH, MESSAGE_BYTES, Told, read_batch, read_told
 from supervisor.errors import LaunchError, SuperviseError
 from supervisor.launch import libc
 
 if TYPE_CHECKING:
     from probes.gateway.ground import Ground
+    from probes.gateway.inspecting import Inspecting
     from probes.gateway.lookout import Lookout
     from probes.gateway.porter import Porter
 
@@ -44,6 +44,14 @@ _NOBODY = 65534
 _FLUSH_S = 10.0
 _STOP_S = 30.0
 _SEND_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What a gateway may be given beside its rules: decoys to look for, and what reading inside TLS needs."""
+
+    lookout: Lookout | None
+    inspecting: Inspecting | None
 
 
 @dataclass(slots=True)
@@ -69,12 +77,15 @@ class Gateway:
     _closed: bool = False
 
     @classmethod
-    def start(cls, policy: NetworkPolicy, *, lookout: Lookout | None = None) -> Gateway:
+    def start(
+        cls, policy: NetworkPolicy, *, lookout: Lookout | None = None, inspecting: Inspecting | None = None
+    ) -> Gateway:
         """Fork it. Call it before threads are started.
 
         Args:
             policy: whose rules were checked when it was read.
             lookout: which decoys to look for in what clients send.
+            inspecting: what reading inside TLS needs, None when the policy does not want that.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
@@ -84,7 +95,7 @@ class Gateway:
         try:
             pid = os.fork()
             if pid == 0:
-                _be_gateway(supervisor, theirs, set_ready, policy, lookout)
+                _be_gateway(supervisor, theirs, set_ready, policy, Tools(lookout, inspecting))
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
@@ -175,10 +186,11 @@ class Gateway:
                     self._flushed.set()
                 elif message == b"stopped":
                     break
-                elif message.startswith(b"{"):
+                elif message.startswith(b"!"):
                     problem = _problem(message)
                 elif self._take is not None:
-                    self._take(read_told(message))
+                    for told in read_batch(message) if message.startswith(BATCH) else (read_told(message),):
+                        self._take(told)
             else:
                 self._dead(problem)
         except Exception as err:  # noqa: BLE001 - it must be said, whatever it is
@@ -199,10 +211,9 @@ class Gateway:
 def _problem(message: bytes) -> str:
     if not message:
         return "its process ended"
-    try:
-        return str(json.loads(message)["problem"])
-    except (ValueError, KeyError, TypeError):
-        return "it said something that is no word of its own"
+    if message.startswith(b"!"):
+        return message[1:].decode(errors="replace")
+    return "it said something that is no word of its own"
 
 
 def _failed(problem: str) -> LaunchError:
@@ -213,9 +224,7 @@ def _failed(problem: str) -> LaunchError:
 # -- in the child ------------------------------------------------------------------------------------------------------
 
 
-def _be_gateway(
-    supervisor: int, control: socket.socket, set_ready: int, policy: NetworkPolicy, lookout: Lookout | None
-) -> None:
+def _be_gateway(supervisor: int, control: socket.socket, set_ready: int, policy: NetworkPolicy, tools: Tools) -> None:
     """Be the gateway. Never returns: the code of the caller must not run twice."""
     code = 1
     try:
@@ -231,7 +240,7 @@ def _be_gateway(
         with contextlib.suppress(OSError):
             Path("/proc/self/comm").write_bytes(_NAME)
         _close_all_but(control.fileno(), set_ready)
-        _serve(supervisor, control, set_ready, policy, lookout)
+        _serve(supervisor, control, set_ready, policy, tools)
         code = 0
     except BrokenPipeError:
         pass  # the supervisor is gone
@@ -245,7 +254,7 @@ def _be_gateway(
 
 def _say(control: socket.socket, problem: str) -> None:
     with contextlib.suppress(OSError):
-        control.send(json.dumps({"problem": problem}).encode())
+        control.send(b"!" + problem.encode(errors="replace"))
 
 
 def _close_all_but(*kept: int) -> None:
@@ -259,9 +268,7 @@ def _close_all_but(*kept: int) -> None:
             os.dup2(null, standard)
 
 
-def _serve(
-    supervisor: int, control: socket.socket, set_ready: int, policy: NetworkPolicy, lookout: Lookout | None
-) -> None:
+def _serve(supervisor: int, control: socket.socket, set_ready: int, policy: NetworkPolicy, tools: Tools) -> None:
     _tie_to(supervisor)
     from probes.gateway import ground  # noqa: PLC0415 - all imports are ours, the supervisor needs none of them
 
@@ -283,7 +290,7 @@ def _serve(
     control.send(pack_told(GatewayStarted(n=-1, time_ns=boottime_ns()), None, NONE))
     porter = Porter(laid, control, expecting=policy.default is not NetworkDefault.DENY or bool(policy.allow))
     if porter.run():
-        _decide(supervisor, laid, control, policy, porter, lookout)
+        _decide(supervisor, laid, control, policy, porter, tools)
     control.send(b"stopped")
 
 
@@ -293,7 +300,7 @@ def _decide(
     control: socket.socket,
     policy: NetworkPolicy,
     porter: Porter,
-    lookout: Lookout | None,
+    tools: Tools,
 ) -> None:
     """Import what decides, as long as we may read where we are installed; then be nobody, and serve."""
     from policies.network import NetworkRules  # noqa: PLC0415
@@ -302,8 +309,10 @@ def _decide(
 
     rules = NetworkRules.from_texts(policy.default, allow=policy.allow, deny=policy.deny, maps=policy.map)
     questions.load()
+    if tools.inspecting is not None:
+        tools.inspecting.load()
     _become_nobody(supervisor)
-    service = Service(laid, rules, control, ask_host, lookout=lookout)
+    service = Service(laid, rules, control, ask_host, lookout=tools.lookout, inspecting=tools.inspecting)
     service.take_over(porter)
     gc.enable()
     service.run()

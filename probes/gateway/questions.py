@@ -21,6 +21,8 @@ _TTL_S = 30
 _MAX_ADDRESSES = 16
 _UDP_BYTES = 512
 _MAX_UDP_BYTES = 4096
+_HEADER_BYTES = 12
+_LABEL_BYTES = 63
 _LOOPBACK = {"A": (ip_address("127.0.0.1"),), "AAAA": (ip_address("::1"),)}
 _OWN_HOST = {"A": (ip_address("127.0.1.1"),), "AAAA": (ip_address("::1"),)}
 _LOCAL_NAMES = ("localhost", "localdomain", "ip6-localhost", "ip6-loopback")
@@ -103,6 +105,15 @@ def read_question(data: bytes) -> Question | None:
         limit_bytes=limit,
         wire=record,
     )
+
+
+def name_in(data: bytes) -> str:
+    """Give the name in what is no good question, as far as it is one: labels of bytes that no host has, most likely."""
+    labels, at = [], _HEADER_BYTES
+    while at < len(data) and 0 < (size := data[at]) <= _LABEL_BYTES:
+        labels.append(data[at + 1 : at + 1 + size])
+        at += 1 + size
+    return ".".join(map(_shown, labels))
 
 
 def _shown(label: bytes) -> str:

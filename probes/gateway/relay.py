@@ -11,7 +11,6 @@ Laws:
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import socket
@@ -21,12 +20,16 @@ from typing import TYPE_CHECKING
 from policies.addresses import Address, plain_address
 from policies.hosts import written
 from policies.network import Action
+from probes.gateway.accounts import Account, Counted
 from probes.gateway.loop import GONE, READ, WRITE, Later, boottime_ns
-from probes.gateway.porter import CANARY, RESET, refused_canary
-from probes.gateway.speech import Place, Refused, Speech, find_place, what_it_names
-from supervisor.events import ConnectionAllowed, ConnectionBlocked, ConnectionClosed, ConnectionSinkholed
+from probes.gateway.porter import CANARY, refused_canary
+from probes.gateway.side import Side
+from probes.gateway.speech import Place, Refused, Speech, find_place
 
 if TYPE_CHECKING:
+    from probes.gateway.http_head import RequestHead
+    from probes.gateway.inspecting import Inspected
+    from probes.gateway.inspection import Step
     from probes.gateway.service import Service
 
 HELD = 256 * 1024
@@ -38,49 +41,15 @@ _READ_BYTES = 65536
 _TURNS = 4
 _scratch = bytearray(_READ_BYTES)
 _view = memoryview(_scratch)
-_AGAIN = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
-
-
-class Side:
-    """One end of a connection: its socket, what waits to be sent to it, and which ways are shut."""
-
-    __slots__ = ("ended", "interest", "shut", "sock", "waiting")
-
-    def __init__(self, sock: socket.socket) -> None:
-        """Own the socket."""
-        self.sock = sock
-        self.waiting = bytearray()
-        self.ended = False  # it will send no more
-        self.shut = False  # it was told that nothing more comes
-        self.interest = 0
-
-    def send(self, data: bytes | bytearray | memoryview) -> None:
-        """Send what can be sent now, keep the rest."""
-        sent = 0
-        if not self.waiting:
-            try:
-                sent = self.sock.send(data)
-            except BlockingIOError:
-                sent = 0
-        if sent < len(data):
-            self.waiting += data[sent:]
-
-    def flush(self) -> None:
-        """Send of what waits as much as can be sent."""
-        while self.waiting:
-            try:
-                sent = self.sock.send(self.waiting)
-            except BlockingIOError:
-                return
-            del self.waiting[:sent]
 
 
 class Connection:
     """From accept to the account of its end."""
 
     __slots__ = (
-        "_account", "_bytes_in", "_bytes_out", "_client", "_deadline", "_decoys", "_dialling", "_early", "_kept",
-        "_kept_bytes", "_opened_ns", "_place", "_server", "_service", "_silence", "_speech", "number", "source",
+        "_account", "_client", "_counted", "_deadline", "_decoys", "_dialling", "_early", "_inspected",
+        "_kept", "_opened_ns", "_place", "_refusal", "_server", "_service", "_silence", "_speech",
+        "number", "source",
     )  # fmt: skip
 
     def __init__(self, service: Service, number: int, sock: socket.socket, source: tuple[str, int]) -> None:
@@ -88,18 +57,20 @@ class Connection:
         self._service = service
         self.number = number
         self.source = source
-        self._client = Side(sock)
+        self._client = Side(service.loop, sock)
         self._server: Side | None = None
         self._place: Place | None = None
         self._speech: Speech | None = None
         self._opened_ns = boottime_ns()
-        self._bytes_out = self._bytes_in = self._kept_bytes = 0
+        self._counted = Counted()
         self._kept = bytearray()  # what a swallowed client sent
         self._early = bytearray()  # what waits until the server is there
         self._silence: Later | None = None
         self._deadline: Later | None = None
         self._dialling = False
         self._account = ""
+        self._inspected: Inspected | None = None  # what is inside TLS is read
+        self._refusal: Refused | None = None  # why a request inside TLS must not go on
         self._decoys = service.lookout.begin() if service.lookout else None
 
     # -- deciding --------------------------------------------------------------------------------------------------
@@ -121,24 +92,20 @@ class Connection:
         elif place.decided.action is Action.ALLOWED:
             self._speech = Speech(service.rules, place)
             self._silence = service.loop.later(SILENCE_S, self._dial)
-            self._watch(self._client, READ, self._client_ready)
+            self._client.watch(READ, self._client_ready)
         elif place.decided.action is Action.SINKHOLED:
             self._swallow(place)
         else:
             decided = place.decided
-            self._block(decided.reason, host=place.host, rule=decided.rule, would_allow=decided.would_allow)
+            self._block(Refused(decided.reason, host=place.host, rule=decided.rule, would_allow=decided.would_allow))
+
+    def _of(self, place: Place) -> Account:
+        return Account(number=self.number, place=place, source=self.source, opened_ns=self._opened_ns)
 
     def _swallow(self, place: Place) -> None:
         self._account = "sinkholed"
-        self._service.tell(
-            ConnectionSinkholed(
-                n=-1, time_ns=self._opened_ns, connection=self.number, ip=str(place.address), port=place.port,
-                host=place.host, rule=place.decided.rule, reason=place.decided.reason,
-                would_allow=place.decided.would_allow, source=written(*self.source),
-            ),
-            self.source,
-        )  # fmt: skip
-        self._watch(self._client, READ, self._swallow_ready)
+        self._service.tell(self._of(place).sinkholed(), self.source)
+        self._client.watch(READ, self._swallow_ready)
 
     def _swallow_ready(self, events: int) -> None:
         try:
@@ -148,7 +115,7 @@ class Connection:
                     self.close()
                     return
                 self._service.received_bytes += count
-                self._kept_bytes += count
+                self._counted.kept_bytes += count
                 self._look(_view[:count])
                 if len(self._kept) < KEPT:
                     self._kept += _view[: min(count, KEPT - len(self._kept))]
@@ -160,9 +127,7 @@ class Connection:
         if events & GONE:
             self.close()
 
-    def _block(
-        self, reason: str, *, host: str | None = None, rule: str | None = None, would_allow: str | None = None
-    ) -> None:
+    def _block(self, why: Refused) -> None:
         """End it with a reset, and say why."""
         place = self._place
         if place is None:
@@ -171,14 +136,8 @@ class Connection:
         if was:
             self._tell_closed("refused")
         self._account = "blocked"
-        self._service.tell(
-            ConnectionBlocked(
-                n=-1, time_ns=boottime_ns(), origin=self._service.origin, transport="tcp", ip=str(place.address),
-                port=place.port, connection=self.number, host=host, rule=rule, reason=reason, would_allow=would_allow,
-                kept_bytes=self._kept_bytes, source=written(*self.source),
-            ),
-            self.source,
-        )  # fmt: skip
+        told = self._of(place).blocked(why, kept_bytes=self._counted.kept_bytes, origin=self._service.origin)
+        self._service.tell(told, self.source)
         self._drop(reset=True)
 
     # -- the client's words ----------------------------------------------------------------------------------------
@@ -191,11 +150,11 @@ class Connection:
                 self._read_client()
             if self._account in ("blocked", "done"):
                 return
-            if events & GONE and not events & READ:
+            if events & GONE and not events & READ and self._client.gone(self._client_ready):
                 self._fail(None, "reset by the client")
                 return
         except Refused as err:
-            self._block(str(err), host=err.host, rule=err.rule, would_allow=err.would_allow)
+            self._block(err)
             return
         except OSError as err:
             self._fail(err, "the client")
@@ -212,41 +171,114 @@ class Connection:
                 return
             if not count:
                 self._client.ended = True
+                if self._inspected is not None:
+                    self._take_step(self._inspected.ended(client=True))
+                elif self._speech is not None and (rest := self._speech.finish()):
+                    self._pass_on(rest)
                 return
             self._service.received_bytes += count
             self._look(_view[:count])
             self._hear(_view[:count])
+            if self._account in ("blocked", "done"):
+                return
 
     def _look(self, data: memoryview) -> None:
         """Tell of decoys in what the client sends, before anything becomes of it."""
         place, speech = self._place, self._speech
         if self._decoys is None or place is None or (speech is not None and speech.said.speaks == "tls"):
             return
+        self._look_at(bytes(data))
+
+    def _look_at(self, data: bytes, how: str = "") -> None:
+        place = self._place
+        if self._decoys is None or place is None:
+            return
         where = written(self._place_host() or place.host or str(place.address), place.port)
         common = {"n": -1, "time_ns": boottime_ns(), "connection": self.number}
-        for event in self._decoys.look(bytes(data), where, **common):
+        for event in self._decoys.look(data, f"{where}{how}", **common):
             self._service.tell(event, self.source)
 
     def _hear(self, data: memoryview) -> None:
         speech = self._speech
         if speech is None:
             return
-        self._kept_bytes += len(data)
+        if self._inspected is not None:
+            self._take_step(self._inspected.hear(None, bytes(data)))
+            return
+        self._counted.kept_bytes += len(data)
         passed: bytes | memoryview = data if speech.open else speech.feed(bytes(data))
-        if passed:
+        if passed and self._service.inspecting is not None and speech.said.hello is not None:
+            self._inspect(bytes(passed))
+        elif passed:
             self._pass_on(passed)
         self._set_deadline(waiting=speech.waiting)
 
     def _pass_on(self, data: bytes | memoryview) -> None:
-        self._kept_bytes = max(0, self._kept_bytes - len(data))
-        self._bytes_out += len(data)
+        self._counted.kept_bytes = max(0, self._counted.kept_bytes - len(data))
+        self._counted.bytes_out += len(data)
         if self._server is None or self._dialling:
             self._early += data
             self._dial()
         else:
             self._server.send(data)
 
+    # -- inside TLS ------------------------------------------------------------------------------------------------
+
+    def _inspect(self, first: bytes) -> None:
+        """Begin to read inside TLS: the server is dialled, and greeted before the client is."""
+        from probes.gateway.inspecting import Inspected  # noqa: PLC0415 - only what reads inside TLS needs it
+
+        place, speech, inspecting = self._place, self._speech, self._service.inspecting
+        if place is None or speech is None or inspecting is None:
+            return
+        host = speech.said.host or str(plain_address(place.address))
+        self._inspected = Inspected(inspecting, host, place.port, judge=self._judge)
+        self._counted.kept_bytes = 0
+        self._take_step(self._inspected.hear(speech.said.hello, first))
+        self._dial()
+
+    def _judge(self, head: RequestHead) -> str | None:
+        """Judge a request that was read inside TLS, like one that was not."""
+        try:
+            if self._speech is not None:
+                self._speech.judge_request(head)
+        except Refused as err:
+            self._refusal = err
+            return str(err)
+        return None
+
+    def _take_step(self, step: Step) -> None:
+        """Send what an inspection wants sent, tell what it found, and end what it wants ended.
+
+        Raises:
+            Refused: a request must not go on.
+        """
+        inspected, server = self._inspected, self._server
+        if inspected is None:
+            return
+        now = boottime_ns()
+        for event in inspected.events(step, n=-1, time_ns=now, connection=self.number, source=written(*self.source)):
+            self._service.tell(event, self.source)
+        for text in step.text_out if self._decoys is not None else ():
+            self._look_at(text, ", inside TLS")
+        if step.to_server and server is not None:
+            self._counted.bytes_out += len(step.to_server)
+            server.send(step.to_server)
+        if step.to_client:
+            self._client.send(step.to_client)
+        failure = inspected.failure
+        if failure is not None and failure.side == "request":
+            raise self._refusal or Refused(failure.reason, host=self._place_host(), rule="http")
+        if failure is not None:
+            self.close(failure.reason)
+            return
+        self._client.ended |= step.end_server
+        if server is not None:
+            server.ended |= step.end_client
+
     def _full(self, side: Side | None) -> bool:
+        if self._inspected is not None and self._inspected.waiting_bytes >= HELD:
+            return True
         return len(self._early) >= HELD if side is None or self._dialling else len(side.waiting) >= HELD
 
     def _set_deadline(self, *, waiting: bool) -> None:
@@ -259,9 +291,7 @@ class Connection:
 
     def _overdue(self) -> None:
         host = self._place.host if self._place else None
-        self._block(f"what it began to say was not whole within {PATIENCE_S:g} s", host=host, rule="patience")
-
-    # -- the server ------------------------------------------------------------------------------------------------
+        self._block(Refused(f"what it began to say was not whole within {PATIENCE_S:g} s", host=host, rule="patience"))
 
     def _dial(self) -> None:
         """Connect to where the name or the address leads."""
@@ -291,20 +321,19 @@ class Connection:
             if decided.action is Action.ALLOWED:
                 self._connect(address, place.port, chosen=False)
                 return
-        self._block("the name leads to no address within reach", host=speech.said.host, rule="address")
+        self._block(Refused("the name leads to no address within reach", host=speech.said.host, rule="address"))
 
     def _connect(self, address: Address, port: int, *, chosen: bool) -> None:
         if not chosen and self._service.is_own(address):
             host = written(self._speech.said.host, port) if self._speech and self._speech.said.host else None
             would = None if host is None else f"--map {host}={written(str(address), port)}"
-            self._block(
-                f"{address} is an address of this host", host=self._place_host(), rule="address", would_allow=would
-            )
+            why = f"{address} is an address of this host"
+            self._block(Refused(why, host=self._place_host(), rule="address", would_allow=would))
             return
         family = socket.AF_INET if address.version == 4 else socket.AF_INET6  # noqa: PLR2004
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._server = Side(sock)
+        self._server = Side(self._service.loop, sock)
         self._tell_allowed(written(str(address), port))
         number = sock.connect_ex((str(address), port))
         if number not in {0, errno.EINPROGRESS}:
@@ -312,7 +341,7 @@ class Connection:
             return
         self._set_deadline(waiting=False)
         self._silence = self._service.loop.later(DIAL_S, lambda: self._fail(None, f"no answer within {DIAL_S:g} s"))
-        self._watch(self._server, WRITE, self._dialled)
+        self._server.watch(WRITE, self._dialled)
 
     def _place_host(self) -> str | None:
         return self._speech.said.host if self._speech else None
@@ -330,14 +359,19 @@ class Connection:
             self._silence = None
         self._dialling = False
         early, self._early = self._early, bytearray()
-        self._service.loop.forget(server.sock.fileno())
-        server.interest = 0
-        self._watch(server, READ, self._server_ready)
+        server.watch_anew(READ, self._server_ready)
         try:
             if early:
                 server.send(early)
+            if self._inspected is not None:
+                self._take_step(self._inspected.dialled())
         except OSError as err:
             self._fail(err, "the server")
+            return
+        except Refused as err:
+            self._block(err)
+            return
+        if self._account in ("blocked", "done"):
             return
         self._set_deadline(waiting=self._speech is not None and self._speech.waiting)
         self._settle()
@@ -353,11 +387,11 @@ class Connection:
                 self._read_server(server)
             if self._account in ("blocked", "done"):
                 return
-            if events & GONE and not events & READ:
+            if events & GONE and not events & READ and server.gone(self._server_ready):
                 self._fail(None, "reset by the server")
                 return
         except Refused as err:
-            self._block(str(err), host=err.host, rule=err.rule, would_allow=err.would_allow)
+            self._block(err)
             return
         except OSError as err:
             self._fail(err, "the server")
@@ -374,9 +408,16 @@ class Connection:
                 return
             if not count:
                 server.ended = True
+                if self._inspected is not None:
+                    self._take_step(self._inspected.ended(client=False))
                 return
             data = _view[:count]
-            self._bytes_in += count
+            self._counted.bytes_in += count
+            if self._inspected is not None:
+                self._take_step(self._inspected.from_server(bytes(data)))
+                if self._account in ("blocked", "done"):
+                    return
+                continue
             self._client.send(data)
             speech = self._speech
             if speech is not None and not speech.open:
@@ -384,17 +425,15 @@ class Connection:
                 if passed:
                     self._pass_on(passed)
 
-    # -- both ------------------------------------------------------------------------------------------------------
-
     def _settle(self) -> None:
         """Pass on the ends that were reached, and wait for what comes next."""
         client, server = self._client, self._server
         if server is None or self._dialling:
-            if client.ended and not self._dialling and not self._early:
+            if client.ended and not self._dialling and not self._early and self._inspected is None:
                 self._ended_early()
                 return
             want = 0 if client.ended or len(self._early) >= HELD else READ
-            self._rewatch(client, want)
+            client.rewatch(want)
             return
         for source, target in ((client, server), (server, client)):
             if source.ended and not target.waiting and not target.shut:
@@ -407,30 +446,16 @@ class Connection:
         if client.shut and server.shut:
             self.close()
             return
-        self._rewatch(client, self._interest(client, server))
-        self._rewatch(server, self._interest(server, client))
+        client.rewatch(client.interest_beside(server, HELD))
+        server.rewatch(server.interest_beside(client, HELD))
 
     def _ended_early(self) -> None:
         """The client left before anything was passed on."""
         speech = self._speech
-        if speech is not None and (speech.waiting or self._kept_bytes):
-            self._block("it ended in the middle of saying whom it wanted", host=self._place_host(), rule="patience")
+        if speech is not None and (speech.waiting or self._counted.kept_bytes):
+            self._block(Refused("it ended before it had said whom it wants", host=self._place_host(), rule="patience"))
         else:
             self._dial()  # who sends nothing and shuts its side may still want to read
-
-    @staticmethod
-    def _interest(side: Side, other: Side) -> int:
-        read = READ if not side.ended and len(other.waiting) < HELD else 0
-        return read | (WRITE if side.waiting else 0)
-
-    def _watch(self, side: Side, interest: int, ready: object) -> None:
-        side.interest = interest
-        self._service.loop.watch(side.sock.fileno(), interest, ready)  # type: ignore[arg-type]
-
-    def _rewatch(self, side: Side, interest: int) -> None:
-        if interest != side.interest:
-            side.interest = interest
-            self._service.loop.change(side.sock.fileno(), interest)
 
     def _fail(self, err: OSError | None, what: str) -> None:
         """End what cannot go on; the client sees a reset."""
@@ -447,16 +472,7 @@ class Connection:
         if place is None or speech is None:
             return
         self._account = "allowed"
-        said = speech.said
-        self._service.tell(
-            ConnectionAllowed(
-                n=-1, time_ns=boottime_ns(), connection=self.number, ip=str(place.address), port=place.port,
-                host=said.host, rule=said.decision.rule, speaks=said.speaks,
-                encrypted_hello=said.hello is not None and said.hello.encrypted,
-                dialled=dialled, source=written(*self.source),
-            ),
-            self.source,
-        )  # fmt: skip
+        self._service.tell(self._of(place).allowed(speech.said, dialled), self.source)
 
     def _tell_closed(self, error: str | None) -> None:
         place, decision = self._place, self._account
@@ -466,19 +482,9 @@ class Connection:
             self._tell_allowed(None)  # it was used for nothing
             decision = self._account
         self._account = "done"
-        host = self._place_host() or place.host
-        swallowed = decision == "sinkholed"
-        if swallowed and host is None:
-            host = next(what_it_names(bytes(self._kept)), None)
-        self._service.tell(
-            ConnectionClosed(
-                n=-1, time_ns=boottime_ns(), connection=self.number, ip=str(place.address), port=place.port,
-                host=host, decision=decision, bytes_out=self._bytes_out, bytes_in=self._bytes_in,
-                kept_bytes=self._kept_bytes, opened_ns=self._opened_ns,
-                data_out=bytes(self._kept) if swallowed else b"", error=error, source=written(*self.source),
-            ),
-            self.source,
-        )  # fmt: skip
+        kept = bytes(self._kept)
+        told = self._of(place).closed(decision, self._place_host(), self._counted, kept=kept, error=error)
+        self._service.tell(told, self.source)
 
     def _drop(self, *, reset: bool) -> None:
         for later in (self._silence, self._deadline):
@@ -488,9 +494,5 @@ class Connection:
         for side in (self._client, self._server):
             if side is None or side.sock.fileno() < 0:
                 continue
-            self._service.loop.forget(side.sock.fileno())
-            if reset:
-                with contextlib.suppress(OSError):
-                    side.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-            side.sock.close()
+            side.drop(reset=reset)
         self._service.ended(self)

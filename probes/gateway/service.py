@@ -19,8 +19,9 @@ import socket
 import threading
 from collections.abc import Callable
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 
-from policies.addresses import Address, plain_address
+from policies.addresses import Address, plain_address, read_address
 from policies.hosts import written
 from policies.network import NetworkRules
 from probes.gateway.answers import Answers
@@ -28,10 +29,13 @@ from probes.gateway.ground import IP_PKTINFO, Ground
 from probes.gateway.lookout import Lookout
 from probes.gateway.loop import READ, Loop, boottime_ns
 from probes.gateway.porter import Porter
-from probes.gateway.questions import Judged, Question, judge_found, judge_question, read_question, write_answer
+from probes.gateway.questions import Judged, Question, judge_found, judge_question, name_in, read_question, write_answer
 from probes.gateway.relay import Connection
-from probes.gateway.wire import TCP, UDP, pack_told
+from probes.gateway.wire import TCP, UDP, pack_batch, pack_told
 from supervisor.events import Event, GatewayStopped, NameAsked, Origin
+
+if TYPE_CHECKING:
+    from probes.gateway.inspecting import Inspecting
 
 HOSTNAME = "trial"
 _ACCEPT_AT_ONCE = 256
@@ -41,8 +45,11 @@ _LOOKERS = 8
 _WAITING_LOOKUPS = 256
 _DNS_PORT = 53
 _MAX_DATAGRAM = 65535
-_MALFORMED_KEPT = 512
+_MALFORMED_KEPT = 4096
 _DNS_IDLE_S = 30.0
+_TELL_AT_ONCE = 64
+_TELL_BYTES = 1 << 15
+_TELL_WITHIN_S = 0.005
 
 Found = Callable[[tuple[Address, ...] | None], None]
 LookUp = Callable[[str, int], tuple[Address, ...] | None]
@@ -61,6 +68,7 @@ class Service:
         look_up: LookUp,
         *,
         lookout: Lookout | None = None,
+        inspecting: Inspecting | None = None,
     ) -> None:
         """Take over what was made.
 
@@ -70,10 +78,14 @@ class Service:
             control: to the supervisor; events go there, words come from there.
             look_up: asks the host for the addresses of a name in a family, blocking.
             lookout: which decoys to look for in what clients send.
+            inspecting: what reading inside TLS needs, None when that is not wanted.
         """
         self.loop, self.rules, self.answers = Loop(), rules, Answers()
         self.lookout = lookout
         self.received_bytes = 0
+        self.inspecting = inspecting
+        self._untold: list[bytes] = []
+        self._untold_bytes = 0
         self._ground, self._control = ground, control
         self._connections: dict[int, Connection | DnsStream] = {}
         self._accepted = self._questions = 0
@@ -100,13 +112,28 @@ class Service:
     # -- words of the supervisor -----------------------------------------------------------------------------------
 
     def tell(self, event: Event, source: tuple[str, int] | None = None, protocol: int = TCP) -> None:
-        """Send an event to the supervisor, with the trial's end of the flow for it to find the process by."""
-        self._control.send(pack_told(event, source, protocol))
+        """Have an event sent to the supervisor, with the trial's end of the flow for it to find the process by.
+
+        It goes when there is nothing else to do, or much to tell: waking the supervisor costs more than a connection.
+        """
+        message = pack_told(event, source, protocol)
+        self._untold.append(message)
+        self._untold_bytes += len(message)
+        if len(self._untold) >= _TELL_AT_ONCE or self._untold_bytes >= _TELL_BYTES:
+            self._tell_all()
+        elif len(self._untold) == 1:
+            self.loop.when_idle(self._tell_all, within_s=_TELL_WITHIN_S)
+
+    def _tell_all(self) -> None:
+        if self._untold:
+            batch, self._untold, self._untold_bytes = pack_batch(self._untold), [], 0
+            self._control.send(batch)
 
     def _obey(self) -> None:
         word = self._control.recv(64)
         if word == b"flush":
             self._take_all()
+            self._tell_all()
             self._control.send(b"flushed")
         elif word == b"stop":
             self._stop()
@@ -133,6 +160,7 @@ class Service:
             received_bytes=self.received_bytes,
         )  # fmt: skip
         self.tell(counted)
+        self._tell_all()
         self.loop.stop()
 
     # -- connections -----------------------------------------------------------------------------------------------
@@ -161,7 +189,7 @@ class Service:
     def _begin(self, sock: socket.socket, source: tuple[str, int]) -> None:
         self._accepted += 1
         meant = sock.getsockname()
-        address, port = ip_address(meant[0].partition("%")[0]), meant[1]
+        address, port = read_address(meant[0]), meant[1]
         sock.settimeout(0)
         with contextlib.suppress(OSError):  # it may have been reset meanwhile
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -248,7 +276,7 @@ class Service:
     ) -> None:
         answers = (judged.pointer,) if judged.pointer is not None else tuple(map(str, judged.addresses))
         event = NameAsked(
-            n=-1, time_ns=boottime_ns(), name=question.name if question else "",
+            n=-1, time_ns=boottime_ns(), name=question.name if question else name_in(data),
             record=question.record if question else "", decision=judged.decision, rule=judged.rule,
             reason=judged.reason, would_allow=judged.would_allow, answers=answers,
             transport="udp" if datagram else "tcp", source=written(*source), data=data,

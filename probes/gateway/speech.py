@@ -13,7 +13,7 @@ After CONNECT was granted, what is said inside is judged again, as if it came to
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 
 from policies.addresses import Address, parse_address, plain_address
@@ -79,7 +79,7 @@ def find_place(
         synthetic: the address only stands for a name, so that its own class says nothing.
     """
     leads_to = _NOWHERE if synthetic else address
-    by_name = [(name, rules.decide(name, leads_to, port)) for name in answered]
+    by_name = [(name, _plainly(rules.decide(name, leads_to, port))) for name in answered]
     allowed = [(name, decision) for name, decision in by_name if decision.action is Action.ALLOWED]
     alone = rules.decide(None, leads_to, port)
     by_address = alone.action is Action.ALLOWED
@@ -95,6 +95,11 @@ def find_place(
         decided=decided,
         host=host,
     )
+
+
+def _plainly(decision: Decision) -> Decision:
+    """Leave the address that stands for nothing out of what is told."""
+    return replace(decision, reason=decision.reason.replace(f" at {_NOWHERE}", ""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +163,18 @@ class Speech:
             return self._read_requests(data)
         self._kept += data
         return self._classify()
+
+    def finish(self) -> bytes:
+        """Be told that the client says no more: what it began that could still have become a request is none.
+
+        Raises:
+            Refused: as for `feed`.
+        """
+        if self._inner is not None:
+            return self._inner.finish()
+        if self._open or self._hello is not None or self._requests is not None or not self._kept:
+            return b""
+        return self._let_through("other", bytes(self._kept))
 
     def _classify(self) -> bytes:
         first = bytes(self._kept)
@@ -244,7 +261,12 @@ class Speech:
         reason = f"{how} {name}, which {place.address} was no answer for"
         raise Refused(reason, host=name, would_allow=f"--allow {written(name, place.port)}")
 
-    def _judge_host(self, head: RequestHead) -> Decision:
+    def judge_request(self, head: RequestHead) -> Decision:
+        """Judge the host that a request names.
+
+        Raises:
+            Refused: it is not one that may be reached here.
+        """
         place = self._place
         if head.host is None:
             if head.host_text is not None:
@@ -291,7 +313,7 @@ class Speech:
 
     def _take(self, piece: RequestHead | Payload | Opaque) -> bytes:
         if isinstance(piece, RequestHead):
-            decision = self._judge_host(piece)
+            decision = self.judge_request(piece)
             if piece.switches and self.unanswered:
                 raise Refused("a switch of protocols behind a request without an answer", rule="http")
             if piece.switches and self._requests is not None and self._requests.in_body:

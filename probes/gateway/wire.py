@@ -8,7 +8,9 @@ own kinds.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any, Union
 
@@ -23,7 +25,11 @@ from supervisor.events import (
     Event,
     GatewayStarted,
     GatewayStopped,
+    InspectionFailed,
     NameAsked,
+    RequestAnswered,
+    RequestSent,
+    StreamDigested,
 )
 
 TCP, UDP, NONE = 6, 17, 0
@@ -36,10 +42,18 @@ KINDS = (
     ConnectionSinkholed,
     GatewayStarted,
     GatewayStopped,
+    InspectionFailed,
     NameAsked,
+    RequestAnswered,
+    RequestSent,
+    StreamDigested,
 )
-"""What a gateway may say. `inspect` adds its own."""
+"""What a gateway may say."""
 
+BATCH = b"\xff"
+"""Begins a message of many; no protocol has this number."""
+
+_LENGTH = struct.Struct("!I")
 _HEADER = struct.Struct("!B16sH")
 _MAPPED = bytes(10) + b"\xff\xff"
 _encoder = msgspec.json.Encoder()
@@ -60,10 +74,33 @@ def pack_told(event: Event, source: tuple[str, int] | None, protocol: int) -> by
     """Write a message."""
     if source is None:
         return _HEADER.pack(NONE, bytes(16), 0) + _encoder.encode(event)
-    packed = ip_address(source[0].partition("%")[0]).packed
-    return _HEADER.pack(protocol, packed.rjust(16, b"\0") if len(packed) == 16 else _MAPPED + packed, source[1]) + (  # noqa: PLR2004
-        _encoder.encode(event)
-    )
+    return _HEADER.pack(protocol, _mapped(source[0]), source[1]) + _encoder.encode(event)
+
+
+@lru_cache(maxsize=64)
+def _mapped(text: str) -> bytes:
+    """Give an address of the trial's own, of which there are a few, in its mapped form."""
+    packed = ip_address(text.partition("%")[0]).packed
+    return packed if len(packed) == len(_MAPPED) + 4 else _MAPPED + packed
+
+
+def pack_batch(messages: Sequence[bytes]) -> bytes:
+    """Put messages into one, in order: each with its length before it."""
+    return BATCH + b"".join(_LENGTH.pack(len(message)) + message for message in messages)
+
+
+def read_batch(batch: bytes) -> Iterator[Told]:
+    """Read the messages of one that began with `BATCH`.
+
+    Raises:
+        msgspec.DecodeError, struct.error: it is none.
+    """
+    at = len(BATCH)
+    while at < len(batch):
+        (length,) = _LENGTH.unpack_from(batch, at)
+        at += _LENGTH.size
+        yield read_told(batch[at : at + length])
+        at += length
 
 
 def read_told(message: bytes) -> Told:

@@ -16,14 +16,14 @@ HOOKS = ("syscall", "fork", "exec", "exit", "signal", "cgroup", "socket", "unuse
 
 #: time_ns, start_ns, pid, kind, flags, error, device, len0, len1, inode, number0, number1
 RECORD = struct.Struct("<QQIBBhIHHQQQ")
-#: struct w_writer: file, object, cgroup, start_ns, inode, count, size_bytes, last_ns, device, epoch
-WRITER = struct.Struct("<8QII")
+#: struct w_writer: file, object, cgroup, start_ns, inode, count, size_bytes, last_ns, device, epoch, kept, -
+WRITER = struct.Struct("<8QII8x")
 #: struct w_writer_key: pid, fd
 WRITER_KEY = struct.Struct("<II")
 #: struct w_member: cgroup, start_ns, leader_ended, files_end
 MEMBER = struct.Struct("<QQII")
-#: struct w_orders: epoch, network
-ORDERS = struct.Struct("<II")
+#: struct w_orders: epoch, network, keep, -
+ORDERS = struct.Struct("<III4x")
 #: struct w_port: trial, ip, port, protocol, pad
 PORT = struct.Struct("<Q16sHHI")
 #: struct w_owner: start_ns, pid, pad
@@ -55,6 +55,7 @@ class RecordKind(IntEnum):
     FILE_PATH = 19
     FILE_FD = 20
     FILE_MAPPED = 21
+    FILE_KEPT = 22
     FILE_READ = 24
     FILE_LOOKED = 25
     SOCK_CREATED = 32

@@ -68,7 +68,7 @@ static __always_inline int tell_address(struct bpf_sock_addr *ctx, const __u32 *
 	a.record.number[0] = (__u64)ctx->user_family << 32 | bpf_ntohs(ctx->user_port);
 	a.record.number[1] = (__u64)ctx->type << 32 | ctx->protocol;
 	put_bytes(trial, &a, sizeof(a), W_HOOK_SOCKET);
-	if (!refuse && !local && refused) {
+	if (!refuse && refused && (!local || ctx->user_port == bpf_htons(DNS_PORT))) {
 		cookie = bpf_get_socket_cookie(ctx);
 		dial.trial = trial;
 		dial.start_ns = a.record.start_ns;
@@ -107,7 +107,7 @@ int on_connect6(struct bpf_sock_addr *ctx)
 SEC("cgroup/sendmsg4")
 int on_sendmsg4(struct bpf_sock_addr *ctx)
 {
-	if (is_local4(ctx->user_ip4))
+	if (is_local4(ctx->user_ip4) && ctx->user_port != bpf_htons(DNS_PORT))
 		return 1;
 	return tell4(ctx, W_CONN_ATTEMPTED, W_DGRAM_BLOCKED);
 }
@@ -117,7 +117,7 @@ int on_sendmsg6(struct bpf_sock_addr *ctx)
 {
 	__u32 ip[4] = { ctx->user_ip6[0], ctx->user_ip6[1], ctx->user_ip6[2], ctx->user_ip6[3] };
 
-	if (is_local6(ip))
+	if (is_local6(ip) && ctx->user_port != bpf_htons(DNS_PORT))
 		return 1;
 	return tell6(ctx, W_CONN_ATTEMPTED, W_DGRAM_BLOCKED);
 }
@@ -192,6 +192,12 @@ static __always_inline bool read_packet(struct __sk_buff *skb, struct packet *p)
 	return true;
 }
 
+/* The gateway answers questions at every address, those of loopback too. */
+static __always_inline bool is_question(const struct packet *p)
+{
+	return p->protocol == IPPROTO_UDP && p->to_port == DNS_PORT;
+}
+
 /* Whose packet it is, for whoever serves the namespace: told before the packet gets there. */
 static __always_inline void note_owner(const struct packet *p, const struct w_dial *dial)
 {
@@ -245,12 +251,12 @@ int on_egress(struct __sk_buff *skb)
 	order = bpf_map_lookup_elem(&orders, &cgroup);
 	if (!trial || !order)
 		return 1;
-	if (read_packet(skb, &p) && p.local)
+	if (read_packet(skb, &p) && p.local && !is_question(&p))
 		return 1;
 	cookie = bpf_get_socket_cookie(skb);
 	dial = bpf_map_lookup_elem(&dials, &cookie);
 	tcp = p.protocol == IPPROTO_TCP;
-	if (order->network == W_NET_PASS && (tcp || (p.protocol == IPPROTO_UDP && p.to_port == DNS_PORT))) {
+	if (order->network == W_NET_PASS && (tcp || is_question(&p))) {
 		__sync_fetch_and_add(&trial->gateway_packets, 1);
 		__sync_fetch_and_add(&trial->gateway_bytes, p.payload);
 		if (tcp && (p.flags & (TCP_SYN_BIT | TCP_ACK_BIT)) != TCP_SYN_BIT)
@@ -261,11 +267,11 @@ int on_egress(struct __sk_buff *skb)
 			__sync_fetch_and_add(&trial->gateway_starts, 1);
 		return 1;
 	}
-	if (order->network == W_NET_PASS) {
-		if (dial) {
-			tell_dropped(&p, dial);
-			return 0;
-		}
+	if (p.local)
+		return 1;
+	if (order->network == W_NET_PASS && dial) {
+		tell_dropped(&p, dial);
+		return 0;
 	}
 	__sync_fetch_and_add(&trial->egress_packets, 1);
 	__sync_fetch_and_add(&trial->egress_bytes, skb->len);

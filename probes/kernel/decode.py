@@ -233,6 +233,16 @@ def _mapped(raw: Raw) -> Event:
     )  # fmt: skip
 
 
+def _kept(raw: Raw) -> Event:
+    end = raw.len0 + raw.len1
+    return ev.FileKept(
+        n=raw.n, time_ns=raw.time_ns, process=raw.process, path=_climbed(raw.text[: raw.len0]), device=raw.device,
+        inode=raw.inode, content=raw.text[raw.len0 : end], offset=raw.number0, size_bytes=raw.number1 & _LOW,
+        how=syscalls.name_of(raw.number1 >> 32, raw.machine), verified=bool(raw.flags & _PRIVATE),
+        path_truncated=bool(raw.flags & _TRUNCATED), reachable=not raw.flags & _UNREACHABLE,
+    )  # fmt: skip
+
+
 def _through_descriptor(raw: Raw) -> Event:
     call, extra = raw.call, raw.number0
     if call == "ioctl" and extra in _CLONING:
@@ -390,6 +400,7 @@ _DECODERS: dict[int, Callable[[Raw], Event]] = {
     RecordKind.FILE_PATH: _by_name,
     RecordKind.FILE_FD: _through_descriptor,
     RecordKind.FILE_MAPPED: _mapped,
+    RecordKind.FILE_KEPT: _kept,
     RecordKind.FILE_READ: _read,
     RecordKind.FILE_LOOKED: _looked_up,
     RecordKind.SOCK_CREATED: _socket,

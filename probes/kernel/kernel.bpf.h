@@ -91,6 +91,7 @@ struct file {
 	unsigned int f_flags;
 	struct inode *f_inode;
 	struct path f_path;
+	long long f_pos;
 	void *private_data;
 };
 

@@ -92,18 +92,20 @@ static __always_inline __u32 looks_of(__u64 cgroup)
 	return l ? l->flags : 0;
 }
 
-/* True when an open file lies in a shared or hidden place. */
-__noinline int file_is_watched(__u64 cgroup, __u64 file)
+/* True when an open file lies in a watched place, of a trial that is watched for ``what`` (enum w_look). */
+__noinline int file_is_watched(__u64 cgroup, __u64 file, __u32 what)
 {
 	struct vfsmount *mnt = BPF_CORE_READ((struct file *)file, f_path.mnt);
 
-	return (looks_of(cgroup) & W_LOOK_MOUNTS) && mount_is_watched(cgroup, mnt);
+	return (looks_of(cgroup) & what) && mount_is_watched(cgroup, mnt);
 }
 
 #define LETTERS 8
 
 struct name_search {
 	struct w_watched key;
+	struct w_looks *looks;
+	struct look_text *from;
 	__u64 hash;
 	__u32 found;
 	__u32 pad;
@@ -112,14 +114,14 @@ struct name_search {
 /* Eight letters on: with its callback bpf_loop is walked by the verifier once, which a loop of our own is not. */
 static long search_names(__u32 i, void *data)
 {
-	struct look_text *t = bpf_map_lookup_elem(&look_texts, &(__u32){ 0 });
 	struct name_search *search = data;
-	struct w_looks *l = bpf_map_lookup_elem(&looks, &search->key.cgroup);
+	struct look_text *t = search->from;
+	struct w_looks *l = search->looks;
 	__u64 hash = search->hash;
 	__u32 at = i * LETTERS;
 	__u8 letter;
 
-	if (!t || !l || at > LOOK_TEXT_MAX - LETTERS)
+	if (at > LOOK_TEXT_MAX - LETTERS)
 		return 1;
 #pragma clang loop unroll(full)
 	for (__u32 k = 0; k < LETTERS; k++) {
@@ -146,12 +148,13 @@ static long search_names(__u32 i, void *data)
 __noinline int names_hidden(__u64 cgroup, __u64 address)
 {
 	struct name_search search = { .key = { .cgroup = cgroup, .sort = W_WATCH_NAME }, .hash = FNV_BASIS };
-	struct look_text *t = bpf_map_lookup_elem(&look_texts, &(__u32){ 0 });
 	long n;
 
-	if (!t)
+	search.looks = bpf_map_lookup_elem(&looks, &cgroup);
+	search.from = bpf_map_lookup_elem(&look_texts, &(__u32){ 0 });
+	if (!search.looks || !search.from)
 		return 0;
-	n = bpf_probe_read_user_str(t->text, sizeof(t->text), (void *)address);
+	n = bpf_probe_read_user_str(search.from->text, LOOK_TEXT_MAX, (void *)address);
 	if (n <= 0 || n >= LOOK_TEXT_MAX)
 		return 1;
 	bpf_loop(LOOK_TEXT_MAX / LETTERS, search_names, &search, 0);
@@ -287,7 +290,7 @@ __noinline int on_list(struct call *c)
 	if (!c || c->ret < 0)
 		return 0;
 	file = file_of((__s32)argument(c, 0));
-	if (!file || !file_is_watched(c->cgroup, (__u64)file))
+	if (!file || !file_is_watched(c->cgroup, (__u64)file, W_LOOK_MOUNTS))
 		return 0;
 	return ask_file(c, file, W_FILE_READ, c->ret, c->nr);
 }
@@ -318,6 +321,15 @@ __noinline int on_look(struct call *c)
 	if (!flags)
 		return 0;
 	address = argument(c, c->shape.path);
+	if (!(flags & W_LOOK_EVERY)) {
+		/* Nothing is shared: hidden places are looked for by name only, and what was found there is known. */
+		if (!address || !look_matters(c, address))
+			return 0;
+		read_answer(c);
+		if (c->nr == __NR_chdir && c->ret >= 0)
+			c->shape.path = -1;
+		return ask_path(c, W_FILE_LOOKED, 0);
+	}
 	/* What it began from is gone once it has worked, and it needs no name: the directory is there to be read. */
 	if (c->nr == __NR_chdir && c->ret >= 0) {
 		c->shape.path = -1;

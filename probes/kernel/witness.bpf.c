@@ -223,6 +223,7 @@ static __always_inline void tell_refused(struct call *c)
 }
 
 #include "looks.bpf.h"
+#include "keep.bpf.h"
 
 /* True when the trial has opened the file in this way before: ``way`` is 0 for reading, 1 for its path only. */
 static __always_inline bool seen_before(__u64 cgroup, struct inode *inode, __u32 way)
@@ -319,7 +320,8 @@ static __noinline int on_open(struct call *c)
 	if (f_mode & FMODE_WRITE)
 		tell_totals(key.pid, key.fd);
 	else if (!(flags & O_TRUNC) && !(f_mode & FMODE_CREATED) &&
-		 seen_before(c->cgroup, inode, !!(f_mode & FMODE_PATH)) && !file_is_watched(c->cgroup, (__u64)file))
+		 seen_before(c->cgroup, inode, !!(f_mode & FMODE_PATH)) &&
+		 !file_is_watched(c->cgroup, (__u64)file, W_LOOK_SHARED))
 		return 0;
 	return ask_file(c, file, W_FILE_OPENED, (__u64)flags << 32 | f_flags, (__u64)f_mode << 32 | (mode & S_IFMT));
 }
@@ -354,7 +356,10 @@ static __noinline int on_write(struct call *c)
 		__sync_fetch_and_add(&known->count, 1);
 		__sync_fetch_and_add(&known->size_bytes, c->ret);
 		known->last_ns = bpf_ktime_get_boot_ns();
-		return 0;
+		if (!is_to_be_kept(orders_now, inode, known->kept))
+			return 0;
+		known->kept += tell_kept(c, (__u64)file, known->kept);
+		return TOLD;
 	}
 	if (!keeps_content(BPF_CORE_READ(inode, i_mode)))
 		return 0;
@@ -368,6 +373,8 @@ static __noinline int on_write(struct call *c)
 	fresh.count = 1;
 	fresh.size_bytes = c->ret;
 	fresh.last_ns = bpf_ktime_get_boot_ns();
+	if (is_to_be_kept(orders_now, inode, 0))
+		fresh.kept = tell_kept(c, (__u64)file, 0);
 	bpf_map_update_elem(&writers, &key, &fresh, BPF_ANY);
 	member = bpf_map_lookup_elem(&members, &key.pid);
 	if (member && member->files_end <= key.fd)
@@ -424,7 +431,7 @@ static __noinline int on_map(struct call *c)
 	file = file_of((__s32)c->arguments[4]);
 	if ((flags != MAP_SHARED && flags != MAP_SHARED_VALIDATE) || !file ||
 	    !(BPF_CORE_READ(file, f_mode) & FMODE_WRITE)) {
-		if (!file || !(looks_of(c->cgroup) & W_LOOK_SHARED) || !file_is_watched(c->cgroup, (__u64)file))
+		if (!file || !file_is_watched(c->cgroup, (__u64)file, W_LOOK_SHARED))
 			return 0;
 		c->ret = 0;
 		return ask_file(c, file, W_FILE_READ, c->arguments[1], c->nr);
@@ -803,7 +810,7 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
 		return 0;
 	c.nr = nr;
 	c.shape.class = shapes[nr].class;
-	if (c.shape.class == S_NONE)
+	if (c.shape.class == S_NONE || (c.shape.class == S_READ && !(looks_of(c.cgroup) & W_LOOK_SHARED)))
 		return 0;
 	/* A call that is to be restarted has not happened yet. */
 	if (ret <= -ERESTART_FIRST && ret >= -ERESTART_FIRST - 4)

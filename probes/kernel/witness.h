@@ -33,6 +33,7 @@ enum w_kind {
 	W_FILE_PATH = 19,	/* caller's path(s); number: extra argument, syscall */
 	W_FILE_FD = 20,		/* kernel's path; number: extra argument, syscall */
 	W_FILE_MAPPED = 21,	/* kernel's path; number: bytes, syscall */
+	W_FILE_KEPT = 22,	/* kernel's path; part 1: what was written; number: place in the file, syscall << 32 | bytes */
 	W_FILE_READ = 24,	/* kernel's path, of a watched place; number: bytes, or fcntl's command, syscall */
 	W_FILE_LOOKED = 25,	/* caller's path; number: -, syscall; device, inode: what was found, where it is known */
 	W_SOCK_CREATED = 32,	/* number: family << 32 | type, protocol */
@@ -95,6 +96,8 @@ struct w_trial {
 struct w_orders {
 	__u32 epoch;		/* raised at each boundary of the trial: first writes are told anew */
 	__u32 network;		/* enum w_network */
+	__u32 keep;		/* device of the file system of which what is written is kept; 0: none */
+	__u32 pad;
 };
 
 enum w_network {
@@ -168,6 +171,8 @@ struct w_writer {
 	__u64 last_ns;
 	__u32 device;
 	__u32 epoch;
+	__u32 kept;		/* how much of what it wrote was kept */
+	__u32 pad;
 };
 
 /* Who last used a socket to reach an address outside, keyed by the socket's cookie. */
@@ -196,12 +201,12 @@ struct w_owner {
 #define W_CHECK(type, size) _Static_assert(sizeof(type) == (size), #type)
 W_CHECK(struct w_record, 56);
 W_CHECK(struct w_trial, 144);
-W_CHECK(struct w_orders, 8);
+W_CHECK(struct w_orders, 16);
 W_CHECK(struct w_looks, 136);
 W_CHECK(struct w_watched, 24);
 W_CHECK(struct w_settings, 16);
 W_CHECK(struct w_member, 24);
-W_CHECK(struct w_writer, 72);
+W_CHECK(struct w_writer, 80);
 W_CHECK(struct w_dial, 24);
 W_CHECK(struct w_port, 32);
 W_CHECK(struct w_owner, 16);

@@ -18,6 +18,7 @@ from supervisor.events import ProcessKey
 
 DEFAULT_RING_BYTES = 8 << 20
 _RECORD_HEADER = 8
+_MINOR_BITS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +99,7 @@ class KernelWitness:
             ring_fd = libbpf.create_ring(ring_bytes)
             for name, value in (
                 ("trials", bytes(abi.Trial())),
-                ("orders", abi.ORDERS.pack(0, network)),
+                ("orders", abi.ORDERS.pack(0, network, 0)),
                 ("rings", ring_fd.to_bytes(4, "little")),
             ):
                 entries = libbpf.BpfMap(libbpf.open_pin(directory / name), len(value))
@@ -180,8 +181,18 @@ class KernelWitness:
 
     def next_epoch(self) -> None:
         """From here on the first write through each descriptor is told again: call it at each boundary of the trial."""
-        epoch, network = abi.ORDERS.unpack(self._orders.lookup(self._key) or bytes(abi.ORDERS.size))
-        self._orders.update(self._key, abi.ORDERS.pack(epoch + 1, network))
+        epoch, network, keep = abi.ORDERS.unpack(self._orders.lookup(self._key) or bytes(abi.ORDERS.size))
+        self._orders.update(self._key, abi.ORDERS.pack(epoch + 1, network, keep))
+
+    def keep_content(self, device: int) -> None:
+        """From here on tell the beginning of what is written to regular files of one file system.
+
+        Args:
+            device: as ``st_dev`` of a directory on it.
+        """
+        epoch, network, _ = abi.ORDERS.unpack(self._orders.lookup(self._key) or bytes(abi.ORDERS.size))
+        keep = os.major(device) << _MINOR_BITS | os.minor(device)  # include/linux/kdev_t.h
+        self._orders.update(self._key, abi.ORDERS.pack(epoch, network, keep))
 
     def pending_totals(self) -> tuple[bytes, int]:
         """Take, as a slab of records and their count, the writes that no close has told yet: each is told once."""

@@ -16,6 +16,7 @@ from supervisor.events.files import (
     FileCreated,
     FileDeleted,
     FileEvent,
+    FileKept,
     FileLinked,
     FileListed,
     FileLookedUp,
@@ -37,6 +38,7 @@ from supervisor.events.gateway import (
     NameAsked,
 )
 from supervisor.events.grades import GradeFinished, GradeStarted, OutcomeCaptured
+from supervisor.events.inspected import InspectionFailed, RequestAnswered, RequestSent, StreamDigested
 from supervisor.events.places import PlaceChanged, PlaceDeclared, PlaceUnwatched
 from supervisor.events.processes import (
     MembershipLeft,
@@ -105,6 +107,7 @@ __all__ = [
     "FileCreated",
     "FileDeleted",
     "FileEvent",
+    "FileKept",
     "FileLinked",
     "FileListed",
     "FileLookedUp",
@@ -119,6 +122,7 @@ __all__ = [
     "GatewayStopped",
     "GradeFinished",
     "GradeStarted",
+    "InspectionFailed",
     "Kind",
     "LimitReached",
     "LogWaited",
@@ -136,6 +140,8 @@ __all__ = [
     "ProcessKey",
     "ProcessReached",
     "ProcessStarted",
+    "RequestAnswered",
+    "RequestSent",
     "ScheduleFound",
     "ServiceAnswered",
     "SignalSent",
@@ -143,6 +149,7 @@ __all__ = [
     "SocketCreated",
     "StageCommitted",
     "StatesRecorded",
+    "StreamDigested",
     "SyscallRefused",
     "TrialCounted",
     "TrialEmptied",

@@ -83,11 +83,15 @@ class CredentialFound(Event, frozen=True, kw_only=True):
 
 
 class CredentialLooked(Event, frozen=True, kw_only=True):
-    """Touched files were searched for credentials and canaries; ``left_out`` were not, or not to their end."""
+    """Touched files were searched for credentials and canaries; ``left_out`` were not, or not to their end.
+
+    ``decoys`` tells whether this run had some, which may then lie in what was left out.
+    """
 
     files: int
     left_out: int
     reason: str | None = None
+    decoys: bool = False
 
 
 class CanaryPlaced(Event, frozen=True, kw_only=True):

@@ -68,6 +68,24 @@ class FileWritten(FileEvent, frozen=True, kw_only=True):
     what: Kind = Kind.FILE
 
 
+class FileKept(FileEvent, frozen=True, kw_only=True):
+    """The beginning of what was written, as it was in the writer's memory: only where the policy asks for it.
+
+    A burst is what one process writes through one open file; its first 4 KiB are kept, in as many events as it took.
+
+    Attributes:
+        content: the bytes, empty when the call (``how``) moved them inside the kernel.
+        offset: where in the file the call wrote.
+        size_bytes: how much the call wrote.
+        verified: nobody else could have changed that memory between the call and our look.
+    """
+
+    content: bytes
+    offset: int
+    size_bytes: int
+    how: str = "write"
+
+
 class FileCreated(FileEvent, frozen=True, kw_only=True):
     """A directory, node, socket or named temporary file was made by a call other than open."""
 

@@ -29,7 +29,7 @@ from supervisor.evidence.grades import GradeFold, ReferenceFold
 from supervisor.evidence.histories import Draft, Historian
 from supervisor.evidence.leading import ReadLinks, no_links
 from supervisor.evidence.limits import LimitFold
-from supervisor.evidence.looks import LookFold, foreign_gaps
+from supervisor.evidence.looks import LookFold
 from supervisor.evidence.orders import OrderFold
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast, ProcessFold
@@ -39,14 +39,17 @@ from supervisor.evidence.reconcile import (
     BATCH,
     Explained,
     Found,
+    before_gap,
     check_changed,
     check_history,
     doubt_gap,
     overflow_gap,
     without_symlinks,
 )
+from supervisor.evidence.requests import RequestFold
 from supervisor.evidence.schedules import ScheduleFold
 from supervisor.evidence.services import ServiceFold
+from supervisor.evidence.sharing import place_gaps
 from supervisor.evidence.timeline import TimelineFold
 from supervisor.evidence.tree import Tree
 
@@ -106,12 +109,18 @@ def _collect(
     seen = {key for key in folds.files.processes if key is not None}
     processes = folds.processes.finish(cast, line.endpoint_ns, seen, _listed(line))
     flows = folds.flows.finish(cast, line.endpoint_ns)
+    requests, unread = folds.requests.finish()
     contacts, noted = folds.contacts.contacts(cast), folds.noted(cast)
     lives = _Lives(processes, line)
     met = folds.looks.finish(cast, links, lives.last_exit_ns)
     places = Places(policy, workspace, shared=folds.looks.shared(), looked_at=folds.grades.footprint())
     files, file_gaps = _collect_files(
-        folds.files, cast, places, (line, processes, folds.reached(processes)), observe, changed
+        folds.files,
+        cast,
+        places,
+        (line, processes, folds.reached(processes)),
+        met.without_foreign(observe),
+        lambda: met.unexplained(changed()),
     )
     gaps = find_gaps(
         line=line,
@@ -128,9 +137,11 @@ def _collect(
         processes=processes,
         files=files,
         flows=flows,
+        requests=requests,
+        unread=unread,
         contacts=contacts,
         coverage=cover(
-            (*gaps, *file_gaps, *met.gaps, *foreign_gaps(met, places)),
+            (*gaps, *file_gaps, *place_gaps(met, files, places, policy), *folds.credentials.gaps()),
             line,
             served=noted.gateway.started is not None,
             credentials=folds.credentials.witnessed,
@@ -192,6 +203,7 @@ class _Folds:
         self.grades, self.references = GradeFold(), ReferenceFold(policy, workspace)
         self.orders = OrderFold(policy, workspace)
         self.flows, self.contacts, self.limits, self.reads = FlowFold(), ContactFold(), LimitFold(), ReadFold()
+        self.requests = RequestFold()
         self.credentials = CredentialFold()
         self.schedules, self.services = ScheduleFold(), ServiceFold()
         self._lost: list[Event] = []
@@ -207,8 +219,8 @@ class _Folds:
             ProcessReached: self._reached.append,
             TrialCounted: self._counted.append,
         }
-        more = (self.looks, self.reads, self.schedules, self.services, self.credentials, self.grades)
-        named = (self.references, self.orders)
+        more = (self.looks, self.reads, self.requests, self.schedules, self.services, self.credentials)
+        named = (self.grades, self.references, self.orders)
         for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *more, *named):
             for kind, handle in fold.handlers().items():
                 handlers[kind] = _both(handlers[kind], handle) if kind in handlers else handle
@@ -269,16 +281,30 @@ def _collect_files(
     histories: list[FileHistory] = []
     found: list[Found] = []
     doubted: list[tuple[bytes, tuple[int, ...]]] = []
+    unknown_before: list[FileHistory] = []
     for path, draft in _write_histories(fold, tree, places, historian, observe):
         histories.append(draft.history)
         explained.add(path, draft)
         gap = check_history(draft)
         found += [(path, gap)] if gap else []
+        if _lacks_before(draft.history):
+            unknown_before.append(draft.history)
         if draft.unconfirmed and places.restricts(draft.history):
             doubted.append((draft.history.path, draft.history.events))
     found += check_changed(changed(), explained, tree, places, observe)
-    gaps = (*without_symlinks(found, explained, places, observe), *doubt_gap(doubted), *overflow_gap(tree))
+    gaps = (
+        *without_symlinks(found, explained, places, observe),
+        *doubt_gap(doubted),
+        *before_gap(unknown_before),
+        *overflow_gap(tree),
+    )
     return tuple(histories), gaps
+
+
+def _lacks_before(history: FileHistory) -> bool:
+    """Tell whether a file of the workspace was changed, and nobody knows what it was."""
+    before = history.before
+    return bool(history.changes) and history.in_workspace and before is not None and before.problem is not None
 
 
 def _write_histories(

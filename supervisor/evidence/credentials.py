@@ -11,6 +11,7 @@ The laws:
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -26,6 +27,7 @@ from supervisor.events import (
     CredentialDropped,
     CredentialFound,
     CredentialGuarded,
+    CredentialLooked,
     CredentialPassed,
     CredentialRedacted,
     DatagramBlocked,
@@ -45,7 +47,7 @@ from supervisor.events import (
     SyscallRefused,
 )
 from supervisor.evidence.bounded import Numbers
-from supervisor.evidence.facts import CredentialUse, Facts, Process
+from supervisor.evidence.facts import Coverage, CredentialUse, Facts, Gap, Process, Route
 from supervisor.evidence.guard import CANARY, FILE, Guard, Guarded
 from supervisor.evidence.naming import show
 from supervisor.evidence.processes import Cast
@@ -53,6 +55,9 @@ from supervisor.evidence.processes import Cast
 READ, DENIED, WRITTEN, CREATED, PASSED, USED, LEAKED = (
     "read", "denied", "written", "created", "passed", "used", "leaked",
 )  # fmt: skip
+
+_DENYING = frozenset({errno.EPERM, errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.EROFS, errno.ELOOP, errno.EXDEV})
+"""What an attempt fails with where nothing is given. An attribute that a file lacks is none of it."""
 
 DECOYS = "decoys"
 """What the decoys of a run are called together, as far as they only lie there."""
@@ -77,7 +82,13 @@ def with_credentials(facts: Facts, events: Iterable[Event]) -> Facts:
     for event in events:
         if (handle := handlers.get(type(event))) is not None:
             handle(event)
-    return replace(facts, credentials=_in_order((*facts.credentials, *fold.recorded())))
+    coverage = tuple(_with_gaps(entry, fold.gaps()) for entry in facts.coverage)
+    return replace(facts, credentials=_in_order((*facts.credentials, *fold.recorded())), coverage=coverage)
+
+
+def _with_gaps(entry: Coverage, gaps: tuple[Gap, ...]) -> Coverage:
+    found = tuple(gap for gap in gaps if gap.route == entry.route)
+    return replace(entry, gaps=(*entry.gaps, *found), complete=False) if found else entry
 
 
 def _in_order(uses: Iterable[CredentialUse]) -> tuple[CredentialUse, ...]:
@@ -106,6 +117,7 @@ class CredentialFold:
         self._placed: list[CanaryPlaced] = []
         self._guard: Guard | None = None
         self._early: list[Event] = []
+        self._looked_for: list[Event] = []
         self._uses: dict[_Use, Numbers] = {}
         self._memory: dict[tuple[ProcessKey | None, int, bytes, bool], Numbers] = {}
 
@@ -124,8 +136,9 @@ class CredentialFold:
             CredentialRedacted: self._redacted,
             CredentialFound: self._found,
             CanaryLeaked: self._leaked,
+            CredentialLooked: self._looked_for.append,
         }
-        return known | dict.fromkeys(_ACTS, self._act)
+        return known | dict.fromkeys(_ACTS, self._act) | dict.fromkeys((FileOpened, FileWritten), self._opened_file)
 
     # -- what there was --
 
@@ -168,15 +181,33 @@ class CredentialFold:
 
     # -- what the trial did --
 
-    def _act(self, event: Event) -> None:
+    def _ready(self, event: Event) -> Guard | None:
+        """Give what tells credentials from other things; until it is known, the event is kept."""
         if self._guard is None:
             if self._guarded is None or len(self._placed) < self._guarded.canaries:
                 self._early += [event] if len(self._early) < _WAITING else []
-                return
-            self._guard = Guard(self._guarded, self._placed)
-        for use in _ACTS[type(event)](event, self._guard):
-            self._add(use, event)
-        if isinstance(event, FileOpened) and (other := _PROC.fullmatch(event.path)):
+            else:
+                self._guard = Guard(self._guarded, self._placed)
+        return self._guard
+
+    def _act(self, event: Event) -> None:
+        guard = self._guard or self._ready(event)
+        if guard is not None:
+            for use in _ACTS[type(event)](event, guard):
+                self._add(use, event)
+
+    def _opened_file(self, event: Event) -> None:
+        """Take an open or a write: there may be a million, of which hardly one is of a credential."""
+        guard = self._guard or self._ready(event)
+        if guard is None or not isinstance(event, FileOpened | FileWritten):
+            return
+        if event.path.startswith(b"/proc/") and isinstance(event, FileOpened):
+            self._proc(event)
+        if guard.find(event.path) is not None:
+            self._act(event)
+
+    def _proc(self, event: FileOpened) -> None:
+        if other := _PROC.fullmatch(event.path):
             key = (event.process, int(other[1]), other[2], event.error is not None)
             self._memory.setdefault(key, Numbers()).add(event.n, event.time_ns)
 
@@ -189,8 +220,9 @@ class CredentialFold:
             return ()
         self._guard = self._guard or Guard(self._guarded, self._placed)
         early, self._early = self._early, []
+        handlers = self.handlers()
         for event in early:
-            self._act(event)
+            handlers[type(event)](event)
         pids: dict[ProcessKey | None, int] = {process.key: process.pid for process in processes}
         for (process, pid, what, refused), numbers in self._memory.items():
             if pids.get(process) != pid:
@@ -198,6 +230,20 @@ class CredentialFold:
                 use = _Use(sort, f"/proc/{pid}/{what.decode()}", DENIED if refused else READ, process)
                 self._uses.setdefault(use, numbers)
         return _in_order(self._finished(cast))
+
+    def gaps(self) -> tuple[Gap, ...]:
+        """Say where a decoy may lie that nobody looked for."""
+        return tuple(
+            Gap(
+                route=Route.CREDENTIAL,
+                rule="unsearched-files",
+                text=f"{event.left_out} touched files were not searched to their end for decoys: {event.reason}",
+                events=(event.n,),
+                costs=frozenset({"scope", "separation"}),
+            )
+            for event in sorted(self._looked_for, key=lambda event: event.n)
+            if isinstance(event, CredentialLooked) and event.decoys and event.left_out
+        )
 
     def recorded(self) -> tuple[CredentialUse, ...]:
         """Build the uses that the supervisor recorded: they need nobody's word for who is who."""
@@ -229,10 +275,10 @@ def _opened(event: Event, guard: Guard) -> Iterator[_Use]:
         return
     if found.made_only and not event.writes:
         return
-    if event.reads and not found.made_only:
-        denied = event.error is not None or found.masked
-        yield _Use(found.what, found.name, DENIED if denied else READ, event.process)
-    if event.writes and event.error is not None and not event.reads:
+    did = _answer(event, READ, found)
+    if event.reads and not found.made_only and did is not None:
+        yield _Use(found.what, found.name, did, event.process)
+    if event.writes and not event.reads and did == DENIED:
         yield _Use(found.what, found.name, DENIED, event.process)
     if event.created and event.error is None:
         yield _Use(found.what, found.name, CREATED, event.process)
@@ -242,9 +288,9 @@ def _looked(event: Event, guard: Guard) -> Iterator[_Use]:
     """A look that changes and opens nothing is an attempt where there was nothing to see, and a listing a read."""
     if not isinstance(event, FileEvent) or not event.reachable or (found := guard.find(event.path)) is None:
         return
-    denied = event.error is not None or found.masked
-    if not found.made_only and (denied or not isinstance(event, FileLookedUp)):
-        yield _Use(found.what, found.name, DENIED if denied else READ, event.process)
+    did = _answer(event, READ, found)
+    if not found.made_only and (did == DENIED or (did == READ and not isinstance(event, FileLookedUp))):
+        yield _Use(found.what, found.name, did, event.process)
 
 
 def _written(event: Event, guard: Guard) -> Iterator[_Use]:
@@ -265,8 +311,15 @@ def _named(event: Event, guard: Guard) -> Iterator[_Use]:
 
 
 def _changing(event: FileEvent, found: Guarded | None, action: str) -> Iterator[_Use]:
-    if found is not None:
-        yield _Use(found.what, found.name, DENIED if event.error is not None else action, event.process)
+    if found is not None and (did := _answer(event, action)) is not None:
+        yield _Use(found.what, found.name, did, event.process)
+
+
+def _answer(event: FileEvent, action: str, found: Guarded | None = None) -> str | None:
+    """Tell what came of an attempt: what was wanted, or nothing; None where it failed for a reason of its own."""
+    if event.error is not None:
+        return DENIED if event.error in _DENYING else None
+    return DENIED if found is not None and found.masked else action
 
 
 def _refused(event: Event, _guard: Guard) -> Iterator[_Use]:

@@ -12,6 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from supervisor.events import Kind, ProcessKey
+from supervisor.evidence.requests import Request, Unread
 from supervisor.evidence.said import EventMatch, GradeRun, OrderKept, ReferenceMet
 
 
@@ -135,6 +136,7 @@ class FileHistory(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         attempts_total: the same for the attempts.
         written_after: spans (from, to) after the endpoint in which it was, or may have been, changed; CLOCK_BOOTTIME.
         reachable: False when it was only written through a descriptor that the trial was given, never opened.
+        kept: events that hold the beginning of what was written, where the policy asks for that.
         shared: in a place that other runs can meet; it was written at once.
         renamed_from, renamed_to: the name that the thing here last came from, and the one it last went to.
     """
@@ -159,6 +161,7 @@ class FileHistory(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     shared: bool = False
     renamed_from: bytes | None = None
     renamed_to: bytes | None = None
+    kept: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -510,6 +513,7 @@ class Facts:
         settled_digest: of the outcome that was kept when the trial was over.
         orders: what became of each rule of order.
         decider: the events by which the claim is decided.
+        requests, unread: what was read inside TLS, and what could not be.
     """
 
     main: ProcessKey
@@ -537,6 +541,8 @@ class Facts:
     settled_digest: str | None = None
     orders: tuple[OrderKept, ...] = ()
     decider: tuple[EventMatch, ...] = ()
+    requests: tuple[Request, ...] = ()
+    unread: tuple[Unread, ...] = ()
     schedules: tuple[Schedule, ...] = ()
     services: tuple[ServiceSeen, ...] = ()
 

@@ -23,6 +23,7 @@ from supervisor.events import (
     FileCreated,
     FileDeleted,
     FileEvent,
+    FileKept,
     FileLinked,
     FileMapped,
     FileOpened,
@@ -137,6 +138,7 @@ class FileFold:
         self.processes: list[ProcessKey | None] = []
         self._path_ids: dict[bytes, int] = {}
         self._process_ids: dict[ProcessKey | None, int] = {}
+        self.kept: dict[int, list[int]] = {}
         self._nameless: set[int] = set()
         self._cut: list[tuple[ProcessKey | None, int, int]] = []
 
@@ -145,6 +147,7 @@ class FileFold:
         return {
             FileOpened: self._opened_file,
             FileWritten: self._wrote,
+            FileKept: self._kept,
             FileCreated: self._made,
             FileDeleted: self._deleted,
             FileRenamed: self._renamed,
@@ -224,6 +227,10 @@ class FileFold:
             self._add(event, self._place(event) if event.path else -1, Code.TOTALS, at_ns=event.last_ns)
         else:
             self._add(event, self._place(event), Code.MODIFIED)
+
+    def _kept(self, event: Event) -> None:
+        if isinstance(event, FileKept):
+            self.kept.setdefault(self._place(event), []).append(event.n)
 
     def _made(self, event: Event) -> None:
         if isinstance(event, FileCreated):

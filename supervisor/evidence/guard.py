@@ -41,13 +41,14 @@ class Guard:
         self._home = guarded.home
         self._homes = tuple(home + b"/" for home in dict.fromkeys((guarded.home, *guarded.homes)) if home)
         self._masked = frozenset(guarded.masked)
-        self._relative, self._absolute = _Tops(guarded.relative), _Tops(guarded.absolute)
-        self._sockets = _Tops(guarded.sockets)
+        self._relative, self._absolute = _Names(guarded.relative), _Names(guarded.absolute)
+        self._sockets = _Names(guarded.sockets)
         self._anywhere, self._made = _Names(guarded.anywhere), _Names(guarded.made)
         self._addresses = frozenset(guarded.addresses)
         self._hosts = frozenset(guarded.names)
         self._canaries = {canary.path: canary.form for canary in canaries if canary.path}
         self._known: dict[bytes, Guarded | None] = {}
+        self._areas: dict[bytes, tuple[str, bool]] = {}
 
     def find(self, path: bytes) -> Guarded | None:
         """Tell what a path of the trial is, None for what is no credential."""
@@ -63,24 +64,37 @@ class Guard:
             return Guarded(CANARY, self.name(path))
         if not path.startswith(b"/"):
             return None
-        if self._sockets.cover(path):
-            return Guarded(AGENT, self.name(path))
-        masked = not self._masked.isdisjoint(_tops(path))
+        what, masked = self._area(path)
         last = posixpath.basename(path)
-        if masked or self._is_listed(path) or self._anywhere.match(last):
+        if what == AGENT:
+            return Guarded(AGENT, self.name(path))
+        if what or masked or self._anywhere.match(last):
             return Guarded(FILE, self.name(path), masked=masked)
         if self._made.match(last):
             return Guarded(FILE, self.name(path), made_only=True)
         return None
 
+    def _area(self, path: bytes) -> tuple[str, bool]:
+        """Tell what a path is by where it lies: what it is, empty for nothing, and whether it was masked."""
+        above = posixpath.dirname(path)
+        area = self._areas.get(above)
+        if area is None:
+            if len(self._areas) >= _CACHED:
+                self._areas.clear()
+            area = self._areas[above] = ("", False) if above == path else self._area(above)
+        what, masked = area
+        if not what:
+            what = AGENT if self._sockets.match(path) else FILE if self._is_listed(path) else ""
+        return what, masked or path in self._masked
+
     def _is_listed(self, path: bytes) -> bool:
         below = (path[len(home) :] for home in self._homes if path.startswith(home))
-        return self._absolute.cover(path) or any(self._relative.cover(rest) for rest in below)
+        return self._absolute.match(path) or any(self._relative.match(rest) for rest in below)
 
     def socket(self, path: bytes) -> str | None:
         """Give the name of a socket whose peer acts for somebody; abstract names are compared without their mark."""
         plain = path.lstrip(b"\0@")
-        return self.name(plain) if self._sockets.cover(plain) else None
+        return self.name(plain) if plain.startswith(b"/") and self._area(plain)[0] == AGENT else None
 
     def gives_credentials(self, host: str | None) -> bool:
         """Tell whether an address, or a name, is where a cloud answers with credentials."""
@@ -94,20 +108,6 @@ class Guard:
         return show(path)
 
 
-class _Tops:
-    """Globs of paths that cover what is below them: most have no wildcard, and are looked up."""
-
-    def __init__(self, globs: Iterable[str]) -> None:
-        listed = tuple(globs)
-        self._plain = frozenset(_encoded(glob).rstrip(b"/") for glob in listed if not _WILD.intersection(glob))
-        self._wild = _Names(glob for glob in listed if _WILD.intersection(glob))
-
-    def cover(self, path: bytes) -> bool:
-        """Tell whether a path, or a directory above it, is one of them."""
-        tops = tuple(_tops(path))
-        return not self._plain.isdisjoint(tops) or any(self._wild.match(top) for top in tops)
-
-
 class _Names:
     """Globs that match a whole text; what a star matches may hold a slash, which only ever covers more.
 
@@ -116,7 +116,7 @@ class _Names:
 
     def __init__(self, globs: Iterable[str]) -> None:
         listed = tuple(globs)
-        self._plain = frozenset(_encoded(glob) for glob in listed if not _WILD.intersection(glob))
+        self._plain = frozenset(_encoded(glob).rstrip(b"/") for glob in listed if not _WILD.intersection(glob))
         ends = [glob for glob in listed if glob.startswith("*") and not _WILD.intersection(glob[1:])]
         self._ends = tuple(_encoded(glob[1:]) for glob in ends)
         self._wild = tuple(glob for glob in listed if _WILD.intersection(glob) and glob not in ends)
@@ -131,13 +131,6 @@ class _Names:
     @cached_property
     def _expression(self) -> re.Pattern[bytes]:
         return re.compile(b"|".join(_encoded(translate(glob)) for glob in self._wild))
-
-
-def _tops(path: bytes) -> Iterable[bytes]:
-    """Give a path and every directory above it, the longest first."""
-    while path and path != b"/":
-        yield path
-        path = posixpath.dirname(path)
 
 
 def _encoded(text: str) -> bytes:

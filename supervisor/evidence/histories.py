@@ -137,7 +137,7 @@ class Historian:
         names = [row for row in found.changes if not _WRITES >> rows.code[row] & 1] if codes & ~_WRITES else []
         doubtful = [row for row in names if not self._verified(row)] if names else names
         return Draft(
-            history=self._history(place, observed, net, found),
+            history=self._history(path, place, observed, net, found),
             codes=codes,
             expected=present,
             unverified=bool(doubtful),
@@ -146,7 +146,9 @@ class Historian:
             observed=observed,
         )
 
-    def _history(self, place: Place, observed: Observed | None, net: str | None, found: _Sorted) -> FileHistory:
+    def _history(
+        self, path: int, place: Place, observed: Observed | None, net: str | None, found: _Sorted
+    ) -> FileHistory:
         changes, attempts, codes = found.changes, found.attempts, found.codes
         kept = tuple([self._change(row, found.ends) for row in _bounded(changes)])
         old, new = self._other_names(changes) if codes & _MOVED else (None, None)
@@ -168,6 +170,7 @@ class Historian:
             attempts_total=len(attempts),
             written_after=self._written_after(found.all, codes),
             reachable=place.reachable,
+            kept=tuple(bounded(sorted(self._fold.kept[path]))) if path in self._fold.kept else (),
             shared=place.shared,
             renamed_from=old,
             renamed_to=new,
@@ -339,7 +342,7 @@ def same_state(one: FileState | None, two: FileState | None) -> bool | None:
     if _attributes(one) != _attributes(two):
         return False
     if one.problem or two.problem:
-        return None
+        return False if one.size_bytes != two.size_bytes else None
     return one.digest == two.digest
 
 

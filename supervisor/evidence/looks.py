@@ -14,7 +14,7 @@ The laws:
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from policies.types import FilesMode, Policy
@@ -34,6 +34,7 @@ from supervisor.events import (
     FileRenamed,
     FileTruncated,
     FileWritten,
+    Kind,
     PlaceChanged,
     PlaceDeclared,
     PlaceUnwatched,
@@ -43,10 +44,9 @@ from supervisor.events import (
 )
 from supervisor.events.files import READ_WINDOW_NS
 from supervisor.evidence.bounded import Numbers
-from supervisor.evidence.facts import DeniedLook, ForeignChange, Gap, Route, Touch
+from supervisor.evidence.facts import DeniedLook, FileState, ForeignChange, Gap, Observed, Route, Touch
 from supervisor.evidence.leading import Leading, ReadLinks
 from supervisor.evidence.naming import listed, show
-from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast
 
 _NOT_FOLLOWING = frozenset({"lstat", "readlink", "readlinkat", "lgetxattr", "llistxattr"})
@@ -207,17 +207,23 @@ class LookFold:
         return _Sorting(self, cast, links, ended_ns).sort()
 
 
+def _opened(event: FileOpened, look: Look) -> Iterator[Look]:
+    changed, through = event.created or event.truncates, event.what in {Kind.FIFO, Kind.DEVICE}
+    if changed or (through and event.writes):  # what goes through a fifo is not told
+        yield look._replace(how="changed", until_end=through)
+    if event.reads and not event.created:
+        yield look._replace(how="read", until_end=through)
+    elif not changed and not (through and event.writes):
+        yield look
+
+
 def _meanings(event: FileEvent, look: Look) -> Iterator[Look]:
     """Say what a call that worked did."""
     match event:
         case FileLookedUp():
             yield look._replace(until_end=event.how in _WATCHING, follows=event.how not in _NOT_FOLLOWING)
         case FileOpened():
-            changed = event.created or event.truncates
-            if changed:
-                yield look._replace(how="changed")
-            if not event.created and (event.reads or not changed):
-                yield look._replace(how="read") if event.reads else look
+            yield from _opened(event, look)
         case FileRead():
             held = event.how == "mmap"
             yield look._replace(how="mapped" if held else "read", until_end=held)
@@ -242,6 +248,34 @@ class Met(NamedTuple):
     denied: tuple[DeniedLook, ...] = ()
     foreign: tuple[ForeignChange, ...] = ()
     gaps: tuple[Gap, ...] = ()
+
+    def without_foreign(
+        self, observe: Callable[[Sequence[bytes]], Mapping[bytes, Observed]]
+    ) -> Callable[[Sequence[bytes]], Mapping[bytes, Observed]]:
+        """Take the end of what somebody else changed too for unknown: it does not say what the trial did."""
+        foreign = frozenset(change.path for change in self.foreign)
+        if not foreign:
+            return observe
+
+        def look(paths: Sequence[bytes]) -> Mapping[bytes, Observed]:
+            states = observe(paths)
+            return {
+                path: Observed(before=state.before, after=_NOT_OURS) if path in foreign else state
+                for path, state in states.items()
+            }
+
+        return look
+
+    def unexplained(self, changed: Iterable[bytes]) -> Iterator[bytes]:
+        """Leave out what others changed, and what the trial changed by another name of its place."""
+        known = {change.path for change in self.foreign}
+        known |= {touch.path for touch in self.touches if touch.how == "changed" and touch.error is None}
+        return (path for path in changed if path not in known)
+
+
+_NOT_OURS = FileState(
+    kind=Kind.UNKNOWN, digest=None, mode=0, uid=0, gid=0, size_bytes=0, problem="somebody else changed it too"
+)
 
 
 class _Span:
@@ -384,16 +418,3 @@ class _Sorting:
             text = f"{show(event.path)}: changes by others may have gone unseen: {event.why}"
             costs = frozenset({"separation", "finality"})
             yield Gap(route=Route.FILE, rule="unwatched-place", text=text, events=(event.n,), costs=costs)
-
-
-def foreign_gaps(met: Met, places: Places) -> Iterator[Gap]:
-    """Say where somebody whom nobody watches wrote what the claim is about, or what the trial met."""
-    touched = frozenset(touch.path for touch in met.touches)
-    for change in met.foreign:
-        place = places.locate(change.path)
-        costs = {"finality"} if place.in_scope else set()
-        if change.path in touched or posixpath.dirname(change.path) in touched:
-            costs.add("separation")
-        if costs:
-            text = f"{show(place.shown)}: somebody else changed it ({', '.join(change.changes)})"
-            yield Gap(route=Route.FILE, rule="foreign-writer", text=text, events=change.events, costs=frozenset(costs))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import islice
 
 from supervisor.events import Kind
-from supervisor.evidence.facts import FileState, Gap, Observed, Route
+from supervisor.evidence.facts import FileHistory, FileState, Gap, Observed, Route
 from supervisor.evidence.files import Code, code_set
 from supervisor.evidence.histories import Draft, same_state, unknown
 from supervisor.evidence.naming import listed, show
@@ -240,6 +240,18 @@ def doubt_gap(drafts: Collection[tuple[bytes, tuple[int, ...]]]) -> Iterator[Gap
         text = f"changes of names were read from memory that the trial could change, and no final state shows: {names}"
         events = tuple(sorted(number for _, numbers in drafts for number in numbers)[:MOST_GAPS])
         yield Gap(route=Route.FILE, rule="unconfirmed-names", text=text, events=events, costs=frozenset({"scope"}))
+
+
+def before_gap(histories: Collection[FileHistory]) -> Iterator[Gap]:
+    """Say which files were changed of which nobody knows what they were: that they were put back cannot be told."""
+    if histories:
+        whys = sorted({h.before.problem for h in histories if h.before and h.before.problem})
+        names = listed([show(history.path) for history in histories])
+        text = (
+            f"what they were before is not known, so neither is whether they were put back: {names} ({'; '.join(whys)})"
+        )
+        events = tuple(sorted(number for history in histories for number in history.events)[:MOST_GAPS])
+        yield Gap(route=Route.FILE, rule="unknown-before", text=text, events=events, costs=frozenset({"scope"}))
 
 
 def overflow_gap(tree: Tree) -> Iterator[Gap]:

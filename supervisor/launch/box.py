@@ -104,6 +104,19 @@ class Box:
         """The members of the cgroup that are ours: bubblewrap and init."""
         return (self.launcher_pid, self.init_pid)
 
+    def workspace_device(self) -> int:
+        """Give the ``st_dev`` of the workspace's root as the trial sees it.
+
+        Raises:
+            LaunchError: it cannot be looked at.
+        """
+        path = b"/proc/%d/root/%s" % (self.init_pid, self.view.workspace.lstrip(b"/"))
+        try:
+            return os.stat(path).st_dev  # noqa: PTH116 - bytes
+        except OSError as err:
+            message = f"the workspace cannot be looked at in the box: {err.strerror}"
+            raise LaunchError(message, step="look at the workspace", place=os.fsdecode(self.view.workspace)) from err
+
     def release(self) -> None:
         """Let CMD run."""
         if self.main_socket is None:
@@ -270,7 +283,7 @@ def hold(
         message = "the box's init is not built"
         raise LaunchError(message, step="find boxinit", place=str(BOXINIT), hint="run make")
     view = view or plan_view(spec.view)
-    program = load_filter(spec.cache)
+    program = load_filter(spec.cache, plain_copies=spec.plain_copies)
     with contextlib.ExitStack() as always, contextlib.ExitStack() as on_failure:
         control, init_side = _socketpair(on_failure, always)
         main, main_side = _socketpair(on_failure, always)

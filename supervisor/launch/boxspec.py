@@ -28,6 +28,7 @@ class BoxSpec:
         foreground: CMD owns that terminal from the start; else once `Box.give_terminal` was called.
         rows, columns: the terminal's size.
         cache: a directory only we can write, for the compiled system call filter, or None.
+        plain_copies: content that is copied passes through the memory of who copies it.
         timeout_s: patience until CMD is held.
     """
 
@@ -46,6 +47,7 @@ class BoxSpec:
     rows: int = 24
     columns: int = 80
     cache: Path | None = None
+    plain_copies: bool = False
     timeout_s: float = 20.0
 
 

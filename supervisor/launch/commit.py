@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar, assert_never
 
 from supervisor.errors import MachineError
@@ -32,13 +32,14 @@ from supervisor.launch.journal import (
     Source,
     Take,
 )
-from supervisor.launch.plan import CHANGED
+from supervisor.launch.plan import CHANGED, REFUSED
 from supervisor.launch.tree import Tree, by_descriptor, join
 
 _IN_THE_WAY = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ELOOP})
 _REFUSED = frozenset({errno.EPERM, errno.EACCES, errno.EBUSY, errno.EROFS, errno.EXDEV})
 """The host keeps an entry as it is: immutable, a mount point, read-only. Trying again would not help."""
 
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _WORKING = b"w"
 _T = TypeVar("_T")
 
@@ -63,6 +64,21 @@ class CommitResult:
     left: tuple[Left, ...]
     resumed: bool
 
+    def joined_by(self, other: CommitResult, prefix: bytes) -> CommitResult:
+        """Add what the commit to another mount did, which lies below the workspace at ``prefix``."""
+        moved = (replace(left, path=prefix if left.path == b"." else join(prefix, left.path)) for left in other.left)
+        return CommitResult(
+            entries=self.entries + other.entries,
+            changes=self.changes + other.changes,
+            left=(*self.left, *moved),
+            resumed=self.resumed or other.resumed,
+        )
+
+    @property
+    def against(self) -> tuple[Left, ...]:
+        """What was not applied although it is allowed: the host stood against it."""
+        return tuple(entry for entry in self.left if entry.why != REFUSED)
+
     @property
     def conflicts(self) -> tuple[Left, ...]:
         """What was not applied because the host had changed it."""
@@ -78,6 +94,7 @@ class Executor:
         host: the workspace.
         journal: where progress is recorded.
         fault: called before every step; a test dies in it.
+        where: the path of the workspace, for people.
     """
 
     plan: Plan
@@ -85,6 +102,7 @@ class Executor:
     host: Tree
     journal: Journal
     fault: Callable[[], None] = no_fault
+    where: bytes = b"workspace"
 
     def run(self) -> None:
         """Do every phase that is not done yet.
@@ -154,9 +172,11 @@ class Executor:
                     else:
                         _link(step, slots)
         except OSError as err:
-            self._remove_quarantine()
-            message = f"staged writes cannot be copied, the workspace is as it was: {err.strerror}"
-            raise MachineError(message, hint="make room and commit again") from err
+            with suppress(OSError):
+                self._remove_quarantine()
+            message = f"nothing of what is staged was applied: {(err.strerror or str(err)).lower()}"
+            hint = "make room and commit again" if err.errno in _NO_ROOM else None
+            raise MachineError(message, place=os.fsdecode(self.where), hint=hint) from err
 
     def _copy(self, step: Copy, slots: int) -> None:
         if _stat(slots, os.fsencode(step.slot)) is not None:

@@ -51,6 +51,7 @@ class GraderViewSpec:
         workspace: absolute, free of symbolic links.
         layers: directories in the form of an overlay's upper tree, the topmost first, over ``base``.
         base: the directory that they are laid over: the workspace, or an example that stands for it.
+        nested: mounts below the workspace that were captured too, each with its layer.
         box: directory of ours that is the mount point.
         state: the directory of all runs, masked.
         write_to: directory of ours for what is written to the workspace, or None when it is read-only.
@@ -62,6 +63,7 @@ class GraderViewSpec:
     box: bytes
     state: bytes
     write_to: bytes | None = None
+    nested: tuple[tuple[bytes, bytes], ...] = ()
 
 
 def plan_grader_view(spec: GraderViewSpec) -> View:
@@ -97,13 +99,15 @@ def _scratch(box: bytes, root: bytes, shm: bytes) -> Iterable[Step]:
 
 def _host(spec: GraderViewSpec, mounts: tuple[HostMount, ...], root: bytes, shm: bytes) -> Iterable[Step]:
     """Give every mount that is shown and the outcome, each before what lies below it."""
-    shown = [mount.path for mount in mounts if mount.path not in {b"/", spec.workspace} and _is_shown(mount, spec)]
+    captured = {spec.workspace, *(point for point, _ in spec.nested)}
+    shown = [mount.path for mount in mounts if mount.path not in {b"/", *captured} and _is_shown(mount, spec)]
     inside, path = (shm, spec.workspace[len(_SHM) :]) if is_below(spec.workspace, _SHM) else (root, spec.workspace)
     steps: list[Bind | MountPrivate | MountOutcome] = [
         Bind(root=root, path=b"/", source=b"/", flags=_READ_ONLY),
         MountPrivate(root=root, path=b"/run", mode=0o755),
         *(Bind(root=root, path=path, source=path, flags=_READ_ONLY) for path in shown),
         MountOutcome(root=inside, path=path, layers=spec.layers, base=spec.base, write_to=spec.write_to),
+        *(MountOutcome(root=root, path=point, layers=(layer,), base=point) for point, layer in spec.nested),
     ]
     return sorted(steps, key=lambda step: step.path.rstrip(b"/").split(b"/"))
 
@@ -111,7 +115,9 @@ def _host(spec: GraderViewSpec, mounts: tuple[HostMount, ...], root: bytes, shm:
 def _is_shown(mount: HostMount, spec: GraderViewSpec) -> bool:
     if mount.fstype in KERNEL_FILESYSTEMS or is_below(mount.path, spec.state) or not is_visible(mount):
         return False
-    return is_below(mount.path, spec.workspace) or not any(is_below(mount.path, never) for never in _NEVER)
+    if is_below(mount.path, spec.workspace):
+        return spec.base == spec.workspace  # an example stands for all of it
+    return not any(is_below(mount.path, never) for never in _NEVER)
 
 
 def _masks(spec: GraderViewSpec, mounts: tuple[HostMount, ...], root: bytes, shm: bytes) -> Iterable[Step]:

@@ -126,7 +126,9 @@ def _in_commit(run: RunDir) -> bool:
     """Whether the supervisor died while it was changing the workspace."""
     from supervisor.launch.journal import Journal, Phase  # noqa: PLC0415 - there is hardly ever anything to sweep
 
+    places = (run.stage, run.stage / "forced", *run.nested.glob("*"), *run.nested.glob("*/forced"))
+    begun = [place for place in places if (place / "commit.phase").exists()]
     try:
-        return Journal(run.stage, durable=False).phase() is not Phase.DONE
+        return any(Journal(place, durable=False).phase() is not Phase.DONE for place in begun)
     except (FileNotFoundError, ValueError):
         return False

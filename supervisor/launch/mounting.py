@@ -100,6 +100,7 @@ class MountOverlay(msgspec.Struct, frozen=True, kw_only=True):
         lower: the host's directory.
         layer: directory of ours that gets ``upper`` and ``work``.
         discarded: what is written is thrown away, so a lower that cannot be part of an overlay may be shown read-only.
+        required: it may not be shown so.
 
     Mounted ``volatile`` (Linux 5.10): a trial's fsync has nothing to promise, and unmounting would otherwise write back
     the whole filesystem of ``layer``, of which the host may have gigabytes dirty. So whoever keeps what was staged has
@@ -111,6 +112,7 @@ class MountOverlay(msgspec.Struct, frozen=True, kw_only=True):
     lower: bytes
     layer: bytes
     discarded: bool
+    required: bool = True
     flags: MountFlag = NO_FLAGS
 
     @property
@@ -149,7 +151,7 @@ class MountOverlay(msgspec.Struct, frozen=True, kw_only=True):
             if failure is not None:
                 note(f"overlay {os.fsdecode(self.path)}: mounted with {options.decode()} ({failure.strerror})")
             return
-        if not self.discarded or self.path == b"/":
+        if (self.required and not self.discarded) or self.path == b"/":
             raise failure or OSError(errno.EINVAL, "no overlay options")
         note(f"{os.fsdecode(self.path)}: shown read-only, it cannot be part of an overlay")
         Bind(root=self.root, path=self.path, source=self.lower, flags=self.flags | MountFlag.RDONLY).execute(note)

@@ -20,7 +20,7 @@ MAX_DIGEST_BYTES = 64 << 30
 """Regular files that say they are larger (sparse ones cost nothing to make) are not read."""
 
 _CHUNK = 1 << 20
-_KINDS = {
+KINDS = {
     stat.S_IFREG: Kind.FILE,
     stat.S_IFDIR: Kind.DIRECTORY,
     stat.S_IFLNK: Kind.SYMLINK,
@@ -132,7 +132,7 @@ def _state(
 ) -> FileState:
     regular = stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)
     return FileState(
-        kind=_KINDS.get(stat.S_IFMT(found.st_mode), Kind.UNKNOWN),
+        kind=KINDS.get(stat.S_IFMT(found.st_mode), Kind.UNKNOWN),
         digest=digest,
         mode=stat.S_IMODE(found.st_mode),
         uid=found.st_uid,

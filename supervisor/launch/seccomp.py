@@ -70,6 +70,15 @@ ABSENT_NAMES = ("clone3", "io_setup", "io_submit")
 """As if the kernel did not have them, so that programs use what they did before: libc clone, databases pwrite. The
 witness does not look into the control blocks of asynchronous writes."""
 
+_FICLONE, _FICLONERANGE = 0x40049409, 0x4020940D
+COPYING_NAMES = ("copy_file_range",)
+COPYING: tuple[ArgumentRule, ...] = (
+    ArgumentRule(name="ioctl", argument=1, value=_FICLONE),
+    ArgumentRule(name="ioctl", argument=1, value=_FICLONERANGE),
+)
+"""Ways to move content inside the kernel that have a fallback in every program that uses them. Where content is to be
+kept they are answered as a kernel or file system without them would, so that it passes through the writer's memory."""
+
 CONDITIONAL: tuple[ArgumentRule, ...] = (
     *(
         ArgumentRule(name=name, argument=0, value=flag, mask=flag)
@@ -106,8 +115,12 @@ def refused() -> Mapping[str, int]:
     return {name: number for name, number in numbers.items() if number is not None and number >= 0}
 
 
-def compile_filter() -> bytes:
-    """Build the program with libseccomp, as the array of ``struct sock_filter`` that seccomp(2) takes."""
+def compile_filter(*, plain_copies: bool = False) -> bytes:
+    """Build the program with libseccomp, as the array of ``struct sock_filter`` that seccomp(2) takes.
+
+    Args:
+        plain_copies: content that is copied passes through the memory of who copies it.
+    """
     import pyseccomp  # noqa: PLC0415 - as above
 
     program = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
@@ -119,25 +132,31 @@ def compile_filter() -> bytes:
         program.add_rule(pyseccomp.ERRNO(errno.ENOSYS), name)
     for rule in CONDITIONAL:
         program.add_rule(refuse, rule.name, _comparison(rule))
+    if plain_copies:
+        for name in COPYING_NAMES:
+            program.add_rule(pyseccomp.ERRNO(errno.ENOSYS), name)
+        for rule in COPYING:
+            program.add_rule(pyseccomp.ERRNO(errno.EOPNOTSUPP), rule.name, _comparison(rule))
     with open(os.memfd_create("filter"), "rb+") as file:  # noqa: PTH123 - a descriptor
         program.export_bpf(file)
         file.seek(0)
         return file.read()
 
 
-def load_filter(cache: Path | None) -> bytes:
+def load_filter(cache: Path | None, *, plain_copies: bool = False) -> bytes:
     """Give the program, from a cache directory of ours when it is there.
 
     Args:
         cache: a directory only we can write, or None. The name of the file binds the rules and the machine.
+        plain_copies: as for `compile_filter`.
     """
     if cache is None:
-        return compile_filter()
-    stored = cache / f"seccomp-{_rules_digest()}.bpf"
+        return compile_filter(plain_copies=plain_copies)
+    stored = cache / f"seccomp-{_rules_digest(plain_copies=plain_copies)}.bpf"
     try:
         return stored.read_bytes()
     except FileNotFoundError:
-        program = compile_filter()
+        program = compile_filter(plain_copies=plain_copies)
     cache.mkdir(mode=0o700, exist_ok=True)
     fresh = stored.with_name(f"{stored.name}.{os.getpid()}")
     fresh.write_bytes(program)
@@ -145,8 +164,9 @@ def load_filter(cache: Path | None) -> bytes:
     return program
 
 
-def _rules_digest() -> str:
-    rules = repr((2, os.uname().machine, REFUSED_NAMES, ABSENT_NAMES, _NUMBERS, CONDITIONAL))
+def _rules_digest(*, plain_copies: bool) -> str:
+    copying = (COPYING_NAMES, COPYING) if plain_copies else ()
+    rules = repr((2, os.uname().machine, REFUSED_NAMES, ABSENT_NAMES, _NUMBERS, CONDITIONAL, copying))
     return hashlib.sha256(rules.encode()).hexdigest()[:16]
 
 

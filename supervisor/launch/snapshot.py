@@ -15,11 +15,11 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
-from policies.globs import Globs, compile_globs
 from supervisor.launch.copying import copy_attributes, copy_entry
 from supervisor.launch.merged import Merged
 from supervisor.launch.observe import Observer
@@ -49,18 +49,59 @@ class _Touched:
     kept_at: bytes
 
 
-def describe(view: Merged, observer: Observer, globs: Globs | None = None) -> Iterator[bytes]:
+def describe(view: Merged, observer: Observer, globs: Footprint | None = None) -> Iterator[bytes]:
     """Give one line for each touched entry, in a fixed order: what digests of staged writes are made of."""
     for touched in _entries(view, globs):
         yield _line(touched, observer)
 
 
-def capture(view: Merged, globs: Iterable[str], observer: Observer, target: Path) -> Snapshot:
+class Footprint(Protocol):
+    """Which paths are captured: what `policies.globs.Globs` answers."""
+
+    def match(self, path: bytes, /) -> bool:
+        """Tell whether a path belongs to it."""
+
+    def may_match_below(self, directory: bytes, /) -> bool:
+        """Tell whether something below this directory could belong to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """A footprint of the workspace, asked with paths that begin at a mount in it."""
+
+    whole: Footprint
+    prefix: bytes
+
+    def match(self, path: bytes) -> bool:
+        """Tell whether a path belongs to it."""
+        return self.whole.match(join(self.prefix, path))
+
+    def may_match_below(self, directory: bytes) -> bool:
+        """Tell whether something below this directory could belong to it."""
+        return self.whole.may_match_below(join(self.prefix, directory))
+
+
+def together(own: Snapshot, nested: Mapping[bytes, Snapshot]) -> Snapshot:
+    """Count snapshots of mounts in the workspace, by their place, with the one of the workspace."""
+    if not nested:
+        return own
+    digest = hashlib.sha256(own.digest.encode())
+    for prefix, snapshot in nested.items():
+        digest.update(b"%s\0%s" % (prefix, snapshot.digest.encode()))
+    return replace(
+        own,
+        digest=f"sha256:{digest.hexdigest()}",
+        files=own.files + sum(snapshot.files for snapshot in nested.values()),
+        size_bytes=own.size_bytes + sum(snapshot.size_bytes for snapshot in nested.values()),
+    )
+
+
+def capture(view: Merged, footprint: Footprint, observer: Observer, target: Path) -> Snapshot:
     """Copy the touched entries of a footprint.
 
     Args:
         view: the overlay; nobody writes to it.
-        globs: the footprint.
+        footprint: which.
         observer: digests content.
         target: the directory to make; an older snapshot in it is removed.
     """
@@ -70,7 +111,7 @@ def capture(view: Merged, globs: Iterable[str], observer: Observer, target: Path
     digest = hashlib.sha256()
     with Tree(upper) as tree:
         writer = _Writer(view, tree)
-        for touched in _entries(view, compile_globs(globs)):
+        for touched in _entries(view, footprint):
             digest.update(_line(touched, observer))
             writer.copy(touched)
         writer.finish()
@@ -79,7 +120,7 @@ def capture(view: Merged, globs: Iterable[str], observer: Observer, target: Path
     )
 
 
-def _entries(view: Merged, globs: Globs | None) -> Iterator[_Touched]:
+def _entries(view: Merged, globs: Footprint | None) -> Iterator[_Touched]:
     """Walk the upper tree, each directory before what it holds; then further names of copied inodes."""
     waiting = [b""]
     while waiting:
@@ -102,7 +143,7 @@ def _hides_tree(entry: Entry) -> bool:
     return entry.is_directory or entry.whiteout
 
 
-def _other_names(view: Merged, globs: Globs | None) -> Iterator[_Touched]:
+def _other_names(view: Merged, globs: Footprint | None) -> Iterator[_Touched]:
     for node in view.below(view.root):
         if node.copy is None or view.work is None or not (globs is None or globs.match(node.path)):
             continue

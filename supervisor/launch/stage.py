@@ -1,12 +1,10 @@
 """The stage: where a trial's writes are until they are committed or discarded, and what they amount to.
 
-The workspace is the lower tree of an overlay whose upper tree is ``<run>/stage/upper``; writes elsewhere go to
-``<run>/outside/<n>/upper`` and are discarded (``<run>/outside/map.json`` says which mount point each ``<n>`` is over).
-Nothing is mounted here: both trees are read as they are on disk, also while the trial runs or is frozen.
+The workspace is the lower tree of an overlay whose upper tree is ``<run>/stage/upper``. A mount in the workspace is
+staged by itself, a `Layer` each, in ``<run>/stage/nested/<n>``; writes elsewhere go to ``<run>/outside/<n>/upper`` and
+are discarded. ``map.json`` in ``nested`` and ``outside`` says which mount point each ``<n>`` is over.
 
 Paths in events are absolute, as the trial sees them; the workspace lies at the same path inside and outside.
-
-What commits and captures is imported where it is used: a trial that writes nothing needs none of it, and starts sooner.
 """
 
 from __future__ import annotations
@@ -19,21 +17,24 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from supervisor.errors import MachineError, UsageError
+from policies.globs import compile_globs
+from supervisor.errors import UsageError
 from supervisor.evidence.facts import Observed
 from supervisor.launch.copying import copy_attributes
 from supervisor.launch.durable import write_whole
+from supervisor.launch.layer import Layer
 from supervisor.launch.merged import Merged
-from supervisor.launch.observe import Observer, problem, read_xattrs
+from supervisor.launch.observe import Observer, problem
 from supervisor.launch.state import RunDir
 from supervisor.launch.tree import Tree, by_descriptor, is_below, join, split
 
 if TYPE_CHECKING:
     from supervisor.launch.commit import CommitResult
-    from supervisor.launch.journal import Journal, Plan
     from supervisor.launch.plan import Allowed
     from supervisor.launch.snapshot import Snapshot
 
@@ -109,40 +110,21 @@ class Stage:
         return {path: self._observe(path) for path in paths}
 
     def changed(self) -> Iterator[bytes]:
-        """Give every path of the workspace that may show something else than before, absolute, each once.
-
-        That is: every entry of the upper tree; what whiteouts, opaque directories and replaced directories hide, path
-        by path; what lies in directories that were moved, at the old and at the new place; and further names of copied
-        inodes.
-        """
-        if not self.upper.is_dir():
-            return iter(())
-        with Merged.open(self.workspace, self.upper, self.work) as view:
-            paths = dict.fromkeys(_touched(view))
-        return (join(self.workspace, path) for path in paths)
+        """Give every path of the workspace that may show something else than before, absolute: see `Layer.changed`."""
+        return chain.from_iterable(layer.changed() for layer in self.layers())
 
     def untouched(self) -> bool:
         """Tell whether nothing is staged at all, the workspace's own attributes included."""
-        try:
-            with os.scandir(self.upper) as entries:
-                if next(entries, None) is not None:
-                    return False
-            upper, workspace = self.upper.stat(), Path(os.fsdecode(self.workspace)).stat()
-            return _attributes(upper) == _attributes(workspace) and read_xattrs(bytes(self.upper)) == read_xattrs(
-                self.workspace
-            )
-        except OSError:
-            return False
+        return all(layer.untouched() for layer in self.layers())
 
     def digest(self) -> str:
         """Digest everything that is staged: names, kinds, owners, modes, attributes, content. ``sha256:…``."""
-        from supervisor.launch.snapshot import describe  # noqa: PLC0415 - see this module's docstring
-
         digest = hashlib.sha256()
-        if self.upper.is_dir():
-            with Merged.open(self.workspace, self.upper, self.work) as view:
-                for line in describe(view, Observer()):
-                    digest.update(line)
+        for layer in self.layers():
+            if layer.prefix and not layer.untouched():
+                digest.update(b"%s\0" % layer.prefix)
+            for line in layer.describe():
+                digest.update(line)
         return f"sha256:{digest.hexdigest()}"
 
     def snapshot(self, globs: Iterable[str], target: Path | None = None) -> Snapshot:
@@ -151,14 +133,37 @@ class Stage:
         Args:
             globs: which paths, see `policies.globs`.
             target: the directory to make, the run's ``snapshot`` when not given.
-        """
-        from supervisor.launch.snapshot import capture  # noqa: PLC0415 - see this module's docstring
 
-        if not self.upper.is_dir():
-            message = "nothing is staged: writes went to the workspace directly"
-            raise MachineError(message)
-        with Merged.open(self.workspace, self.upper, self.work) as view:
-            return capture(view, globs, Observer(), target or self.run.snapshot)
+        Returns:
+            Of the workspace; a mount in it is captured beside it, as ``<n>/upper``, and counted.
+        """
+        from supervisor.launch.snapshot import Below, together  # noqa: PLC0415 - few trials leave something alive
+
+        footprint = compile_globs(globs, workspace=self.workspace)
+        place = target or self.run.snapshot
+        own, *nested = self.layers()
+        captured = own.capture(footprint, place)
+        found = {
+            layer.prefix: layer.capture(Below(footprint, layer.prefix), place / layer.base.name)
+            for layer in nested
+            if not layer.untouched()
+        }
+        return together(captured, found)
+
+    # -- layers ----------------------------------------------------------------------------------------------------
+
+    def layers(self) -> tuple[Layer, ...]:
+        """Give the workspace, and every mount below it of which the writes were staged too."""
+        own = Layer(
+            run_id=self.run.id, point=self.workspace, prefix=b"", base=self.run.stage, read_began=lambda: self.began_ns
+        )
+        top = self.workspace.rstrip(b"/") + b"/"
+        nested = [
+            replace(own, point=point, prefix=point.removeprefix(top), base=base)
+            for point, base in sorted(_read_map(self.run.nested).items())
+            if (base / "upper").is_dir()
+        ]
+        return own, *nested
 
     def read(self, path: bytes, at_most: int) -> bytes | None:
         """Read a regular file as the trial left it; None when it is none, is longer, or cannot be read.
@@ -174,16 +179,21 @@ class Stage:
                 return None
             if view is None:
                 with Tree(split(path)[0] or b"/") as tree:
-                    return _read(tree, split(path)[1], at_most)
+                    return read_file(tree, split(path)[1], at_most)
             node = view.find(place[1])
-            return None if node is None else _read(*view.place(node), at_most)
+            return None if node is None else read_file(*view.place(node), at_most)
         except OSError:
             return None
 
     # -- commit or discard -----------------------------------------------------------------------------------------
 
     def commit(
-        self, allowed: Allowed, *, durable: bool = False, fault: Callable[[], None] | None = None
+        self,
+        allowed: Allowed,
+        *,
+        durable: bool = False,
+        force: bool = False,
+        fault: Callable[[], None] | None = None,
     ) -> CommitResult:
         """Apply what is staged to the workspace; call it again after an interruption, to the same result.
 
@@ -191,55 +201,33 @@ class Stage:
             allowed: whether a path, relative to the workspace (``.`` is the workspace itself), may be written. Parents
                 of allowed paths are made. When a commit is resumed, what was decided the first time holds.
             durable: also survive a power cut, at the price of a few syncs of the file system.
+            force: also where the host was changed meanwhile; after a commit that left such paths alone, only there.
             fault: called before every step, for tests.
 
         Raises:
             MachineError: see `supervisor.launch.commit.Executor.run`.
+            UsageError: nothing is staged.
         """
-        from supervisor.launch.journal import Journal, Phase  # noqa: PLC0415 - see this module's docstring
-
-        journal = Journal(self.run.stage, durable=durable)
-        resumed = journal.exists
         self.close()
-        if resumed and journal.phase() is Phase.DONE:
-            return _result(journal.plan(), journal, resumed=True)
-        if not self.upper.is_dir():
-            message = f"nothing is staged in run {self.run.id}"
-            raise UsageError(message, place="RUN")
-        try:
-            return self._commit(allowed, journal, fault, resumed=resumed)
-        except OSError as err:
-            message = f"commit was interrupted: {err}"
-            raise MachineError(message, hint=f"supervise commit {self.run.id} goes on with it") from err
-
-    def _commit(
-        self, allowed: Allowed, journal: Journal, fault: Callable[[], None] | None, *, resumed: bool
-    ) -> CommitResult:
-        from supervisor.launch.commit import Executor, no_fault  # noqa: PLC0415 - see this module's docstring
-        from supervisor.launch.journal import Phase, Source  # noqa: PLC0415 - likewise
-        from supervisor.launch.plan import make_plan  # noqa: PLC0415 - likewise
-
-        with Merged.open(self.workspace, self.upper, self.work) as view:
-            if not resumed:
-                journal.begin(make_plan(view, allowed=allowed, began_ns=self.began_ns, quarantine=self._free(view)))
-            plan = journal.plan()
-            trees = {Source.UPPER: view.upper, Source.LOWER: view.lower}
-            if view.work is not None:
-                trees[Source.WORK] = view.work
-            with Tree(self.workspace) as host:
-                if plan.entries or journal.phase() is not Phase.PREPARE:
-                    Executor(plan, trees, host, journal, fault or no_fault).run()
-                else:
-                    journal.advance(Phase.DONE)
-        return _result(plan, journal, resumed=resumed)
+        own, *nested = self.layers()
+        if not self.upper.is_dir() and not own.committed:
+            raise UsageError(f"nothing is staged in run {self.run.id}", place="RUN")
+        done = own.commit(allowed, durable=durable, force=force, fault=fault)
+        for layer in nested:
+            if layer.committed or not layer.untouched():
+                inner = layer.commit(_shifted(allowed, layer.prefix), durable=durable, force=force, fault=fault)
+                done = done.joined_by(inner, layer.prefix)
+        return done
 
     @property
     def committed(self) -> bool:
-        """Whether a commit was carried out, so that another one has nothing to do."""
-        from supervisor.launch.journal import Journal, Phase  # noqa: PLC0415 - see this module's docstring
+        """Whether a commit was carried out, so that another one has nothing to do, unless it overwrites."""
+        own, *nested = self.layers()
+        return own.committed and all(layer.committed or layer.untouched() for layer in nested)
 
-        journal = Journal(self.run.stage, durable=False)
-        return journal.exists and journal.phase() is Phase.DONE
+    def conflicts(self) -> tuple[bytes, ...]:
+        """Give the paths that the last commit left alone, though they may be written."""
+        return tuple(join(layer.prefix, path) for layer in self.layers() for path in layer.conflicts())
 
     def discard(self) -> None:
         """Remove what is staged, and what was written outside the workspace.
@@ -248,25 +236,11 @@ class Stage:
             UsageError: a commit was interrupted: what is staged is needed to finish it.
         """
         self.close()
-        if self._is_in_commit():
+        if any(layer.is_in_commit() for layer in self.layers()):
             message = f"commit of run {self.run.id} was interrupted"
             raise UsageError(message, place="RUN", hint=f"supervise commit {self.run.id} finishes it")
-        for directory in (self.upper, self.work, self.run.outside):
+        for directory in (self.upper, self.work, self.run.nested, self.run.outside):
             shutil.rmtree(directory, ignore_errors=True)
-
-    def _is_in_commit(self) -> bool:
-        if self.untouched():
-            return False
-        from supervisor.launch.journal import Journal, Phase  # noqa: PLC0415 - see this module's docstring
-
-        journal = Journal(self.run.stage, durable=False)
-        return journal.exists and journal.phase() not in {Phase.PREPARE, Phase.DONE}
-
-    def _free(self, view: Merged) -> str:
-        """Choose a name for the quarantine that nothing in the workspace has."""
-        taken = {*view.upper.names(b""), *view.lower.names(b"")}
-        names = (f".supervise-{self.run.id}-{number}" for number in range(len(taken) + 1))
-        return next(name for name in names if name.encode() not in taken)
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
@@ -279,7 +253,7 @@ class Stage:
         try:
             view = self._view(top)
             if view is None:
-                return self._observe_unstaged(path, in_workspace=top == self.workspace)
+                return self._observe_unstaged(path)
             node = view.find(relative)
             before = self._observer.state(view.lower, relative)
             after = self._observer.state(*view.place(node)) if node is not None else None
@@ -288,13 +262,11 @@ class Stage:
             return Observed(before=text, after=text)
         return Observed(before=before, after=after)
 
-    def _observe_unstaged(self, path: bytes, *, in_workspace: bool) -> Observed:
-        """Read a path without an overlay: one of a workspace that is written directly, or one whose writes are gone."""
+    def _observe_unstaged(self, path: bytes) -> Observed:
+        """Read a path whose writes were not kept."""
         above, name = split(path)
         with Tree(above or b"/") as tree:
             now = self._observer.state(tree, name)
-        if in_workspace:
-            return Observed(before=problem("was not recorded before the trial"), after=now)
         return Observed(before=now, after=problem("writes to this place were not kept"))
 
     def _placed(self, path: bytes) -> tuple[bytes, bytes] | None:
@@ -306,20 +278,16 @@ class Stage:
         parts = [part for part in path[len(top.rstrip(b"/")) :].split(b"/") if part not in {b"", b"."}]
         return top, b"/".join(parts)
 
-    def _map(self) -> dict[bytes, str]:
-        """Read which mount points had their writes kept."""
-        try:
-            found = json.loads((self.run.outside / "map.json").read_bytes())
-        except FileNotFoundError:
-            return {}
-        return {os.fsencode(point): str(number) for point, number in found.items()}
+    def _map(self) -> dict[bytes, Path]:
+        """Give the directories with the writes to each mount point but the workspace's."""
+        return _read_map(self.run.outside) | _read_map(self.run.nested)
 
     def _view(self, top: bytes) -> Merged | None:
         """Open the overlay over a mount point, once for an observation; None when there is none."""
         if top not in self._views:
             upper, work = self.upper, self.work
             if top != self.workspace:
-                base = self.run.outside / self._map().get(top, "none")
+                base = self._map().get(top, self.run.outside / "none")
                 upper, work = base / "upper", base / "work"
             if not upper.is_dir():
                 return None
@@ -327,7 +295,21 @@ class Stage:
         return self._views[top]
 
 
-def _read(tree: Tree, path: bytes, at_most: int) -> bytes | None:
+def _read_map(place: Path) -> dict[bytes, Path]:
+    """Read which mount points had their writes kept below a directory of the run."""
+    try:
+        found = json.loads((place / "map.json").read_bytes())
+    except FileNotFoundError:
+        return {}
+    return {os.fsencode(point): place / str(number) for point, number in found.items()}
+
+
+def read_file(tree: Tree, path: bytes, at_most: int) -> bytes | None:
+    """Read a regular file of a tree; None when it is none, or is longer.
+
+    Raises:
+        OSError: it cannot be read.
+    """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     with tree.parent(path) as (directory, name):
         descriptor = os.open(name, flags, dir_fd=directory)
@@ -338,38 +320,6 @@ def _read(tree: Tree, path: bytes, at_most: int) -> bytes | None:
     return content if len(content) <= at_most else None
 
 
-def _attributes(found: os.stat_result) -> tuple[int, ...]:
-    return found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns
-
-
-def _result(plan: Plan, journal: Journal, *, resumed: bool) -> CommitResult:
-    from supervisor.launch.commit import CommitResult  # noqa: PLC0415 - see this module's docstring
-
-    refused = journal.left()
-    left = dict.fromkeys((*plan.left, *refused))
-    changes = max(0, plan.changes - len({entry.path for entry in refused}))
-    return CommitResult(entries=plan.entries, changes=changes, left=tuple(left), resumed=resumed)
-
-
-def _touched(view: Merged) -> Iterator[bytes]:
-    """Give the paths that may show something else than before; some more than once."""
-    waiting = [view.root]
-    while waiting:
-        above = waiting.pop()
-        for name in view.upper.names(above.path):
-            path = join(above.path, name)
-            node = view.child(above, name)
-            yield path
-            if node is not None and node.directory and not node.moved and node.lower is not None:
-                waiting.append(node)
-                continue
-            yield from _host_below(view, path)
-            if node is not None and node.directory:
-                yield from (inner.path for inner in view.below(node))
-    if view.copied_inodes:
-        yield from (node.path for node in view.below(view.root) if node.copy is not None)
-
-
-def _host_below(view: Merged, path: bytes) -> Iterator[bytes]:
-    if view.lower.is_directory(path):
-        yield from (inner for inner, _ in view.lower.below(path))
+def _shifted(allowed: Allowed, prefix: bytes) -> Allowed:
+    """Ask for paths of a mount by their place in the workspace."""
+    return lambda path: allowed(prefix if path in {b"", b"."} else join(prefix, path))

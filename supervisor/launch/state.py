@@ -64,6 +64,21 @@ class RunDir:
         return self.path / "stage"
 
     @property
+    def nested(self) -> Path:
+        """Staged writes to mounts in the workspace: a directory like ``stage`` for each."""
+        return self.stage / "nested"
+
+    @property
+    def before(self) -> Path:
+        """What the files of the workspace were before a trial that wrote in place."""
+        return self.path / "before"
+
+    @property
+    def before_shared(self) -> Path:
+        """What the files of shared places were before the trial."""
+        return self.path / "before-shared"
+
+    @property
     def snapshot(self) -> Path:
         """What was captured at the endpoint."""
         return self.path / "snapshot"

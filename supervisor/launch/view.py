@@ -3,8 +3,8 @@
 """What a trial sees of the host's files: the plan as data, made before anything is mounted, and its execution.
 
 Laws:
-    * Everything the host shows is shown, through an overlay whose writes are thrown away; that of the workspace
-      writes into the stage. What an overlay cannot hold is shown read-only, and a note says so.
+    * Everything the host shows is shown, through an overlay whose writes are thrown away; that of the workspace, and
+      of mounts in it, writes into the stage. What an overlay cannot hold is shown read-only, and a note says so.
     * Kernel filesystems (proc, sysfs, cgroup, bpf, …) are never shown: the box brings its own.
     * The directory of our runs is masked under every path by which a mount shows it.
     * Shared places are shown in place, under every path by which a mount shows them.
@@ -101,6 +101,7 @@ class ViewSpec:
         uid, gid: the run user, who gets a /run/user directory.
         sockets: of services that the trial may reach, absolute; each is shown at its own path.
         memory_bytes: what the trial may use of memory, or None: what it may put into /tmp and the like.
+        shown: files of ours, path and content, whatever the host has there.
         planted: what is put over the home instead of what is there.
     """
 
@@ -119,6 +120,7 @@ class ViewSpec:
     uid: int = 0
     gid: int = 0
     memory_bytes: int | None = None
+    shown: tuple[tuple[bytes, bytes], ...] = ()
     planted: tuple[Planted, ...] = ()
     sockets: tuple[bytes, ...] = ()
 
@@ -203,6 +205,20 @@ def plan_view(spec: ViewSpec, mounts: Sequence[HostMount] | None = None) -> View
         raise LaunchError(message, step="plan view", place=os.fsdecode(err.args[0])) from err
 
 
+def nested_in_place(workspace: bytes, state: bytes, mounts: Sequence[HostMount] | None = None) -> tuple[bytes, ...]:
+    """Give the directories below a workspace where another file system begins that is written in place with it.
+
+    Args:
+        workspace: free of symlinks.
+        state: the directory of all runs.
+        mounts: of the host; looked at when not given.
+    """
+    unused = ViewSpec(workspace=workspace, staged=False, stage=b"", outside=b"", box=b"", state=state)
+    shown = _Planner(unused, read_mounts() if mounts is None else mounts).shown
+    below = [mount.path for mount in shown if is_below(mount.path, workspace)]
+    return tuple(dict.fromkeys(path for path in below if os.path.isdir(path)))
+
+
 class _Planner:
     """The host's mounts beside what was asked; each method gives the steps of one concern."""
 
@@ -269,6 +285,8 @@ class _Planner:
         hosts = b"127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 %b\n" % name
         yield MakeFile(target=join(box, b"hosts"), content=hosts)
         yield MakeFile(target=join(box, b"hostname"), content=name + b"\n")
+        for number, (_, content) in enumerate(self.spec.shown):
+            yield MakeFile(target=join(box, b"shown-%d" % number), content=content)
 
     def _layers(self) -> Iterable[MountOverlay | Bind | MountPrivate]:
         yield from self._workspace_layer()
@@ -334,6 +352,11 @@ class _Planner:
         if in_place or MountFlag.RDONLY in flags or not os.path.isdir(mount.path):
             shown = flags if in_place else flags | MountFlag.RDONLY
             return Bind(root=root, path=path, source=mount.path, flags=shown)
+        if self.spec.staged and is_below(mount.path, self.workspace):
+            layer = join(self.spec.stage, b"nested/%d" % number)
+            return MountOverlay(
+                root=root, path=path, lower=mount.path, layer=layer, discarded=False, required=False, flags=flags
+            )
         return self._discarded(mount.path, number, flags)
 
     def _discarded(self, path: bytes, number: int, flags: MountFlag) -> MountOverlay:
@@ -414,12 +437,13 @@ class _Planner:
     def _files(self) -> Iterable[Step]:
         for name in (b"resolv.conf", b"hosts", b"hostname"):
             if name != b"hostname" or Path("/etc/hostname").exists():
-                yield ReplaceFile(
-                    root=self.root,
-                    path=join(b"/etc", name),
-                    source=join(self.spec.box, name),
-                    flags=NO_FLAGS if self.spec.writable is None else MountFlag.RDONLY,
-                )
+                yield self._own(join(b"/etc", name), join(self.spec.box, name))
+        for number, (path, _) in enumerate(self.spec.shown):
+            yield self._own(path, join(self.spec.box, b"shown-%d" % number))
+
+    def _own(self, path: bytes, source: bytes) -> ReplaceFile:
+        flags = NO_FLAGS if self.spec.writable is None else MountFlag.RDONLY
+        return ReplaceFile(root=self.root, path=path, source=source, flags=flags)
 
 
 def _unusable(workspace: bytes, reason: str, hint: str | None = None) -> LaunchError:

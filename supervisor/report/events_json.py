@@ -24,6 +24,8 @@ from supervisor.log.records import event_types
 
 _SECOND = 1_000_000_000
 _HELD_BACK = 65536
+_CONTENT = frozenset({"content"})
+"""Fields that hold what a file held, which is no name: always written in base64."""
 _COMMON = ("n", "time_ns", "origin", "process")
 _ENCODER = msgspec.json.Encoder()
 
@@ -98,7 +100,9 @@ def _to_mapping(event: Event, offset_ns: int | None) -> dict[str, Any]:
     for name in _own_fields(event_type):
         value = getattr(event, name)
         kind = type(value)
-        if kind is bytes:
+        if name in _CONTENT:
+            item[f"{name}_b64"] = value
+        elif kind is bytes:
             _put_bytes(item, name, value)
         elif kind is ProcessKey:
             item[name] = _key(value)

@@ -30,6 +30,7 @@ from supervisor.report.words import (
     stage_words,
 )
 from supervisor.verdict.completion import Completion, CredentialSeen, FileSeen, OpenEffect
+from supervisor.verdict.exchanges import RequestMade
 
 T = TypeVar("T")
 
@@ -223,7 +224,15 @@ def _file(file: FileSeen) -> Line:
         ", changed and put back" if file.restored and not came_and_went else "",
         "" if file.allowed else Span(", not allowed", Tone.BAD),
         cited(file.events),
+        _kept(file),
     )
+
+
+def _kept(file: FileSeen) -> Span | str:
+    """Say which events hold what a file was in between, when it is not there any more."""
+    if not file.kept or not file.restored:
+        return ""
+    return Span(f", what was in between is kept: {cited(file.kept).text.strip()}", Tone.FAINT)
 
 
 def _network(completion: Completion) -> Iterator[Line]:
@@ -235,6 +244,25 @@ def _network(completion: Completion) -> Iterator[Line]:
             f", {flow.bytes_out:,} bytes out, {flow.bytes_in:,} in" if flow.bytes_out or flow.bytes_in else "",
             cited(flow.events),
         ),
+    )
+
+
+def _requests(completion: Completion) -> Iterator[Line]:
+    yield from _section("requests read inside TLS", completion.effects.requests, _request)
+    yield from _section(
+        "connections that could not be read",
+        completion.effects.unread,
+        lambda one: line(f"  {safe(address(one.host, None, one.port))}: {harmless(one.reason)}", cited(one.events)),
+    )
+
+
+def _request(made: RequestMade) -> Line:
+    what = f"{safe(made.method)} {safe(made.url or '')}" if made.method else safe(address(made.host, None, made.port))
+    status = f", {made.status}" if made.status is not None else ""
+    cut = "" if made.complete else ", not complete"
+    return line(
+        f"  {what}{status}, {made.bytes_out:,} bytes out, {made.bytes_in:,} in{cut}",
+        cited(made.events),
     )
 
 
@@ -325,6 +353,7 @@ _SECTIONS = (
     _open_effects,
     _files,
     _network,
+    _requests,
     _credentials,
     _contacts,
     _refusals,

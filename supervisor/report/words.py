@@ -108,7 +108,8 @@ def _left_out(stage: StageSeen) -> str:
 
 def _after_conflict(run: str) -> str:
     kept = "what the trial wrote is below stage/upper in the directory of the run, and what the host has was left alone"
-    return f"{kept}: compare the two, then `supervise discard {run}`"
+    choice = f"`supervise discard {run}` keeps the host's, `supervise commit --force {run}` the trial's"
+    return f"{kept}: `supervise diff {run}` compares the two, {choice}"
 
 
 def never_executed(completion: Completion) -> str | None:

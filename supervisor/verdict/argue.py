@@ -33,6 +33,7 @@ from supervisor.verdict.completion import (
     StageSeen,
     StopRuleUsed,
 )
+from supervisor.verdict.exchanges import requests_made, unread_seen
 from supervisor.verdict.judge import Judgement
 from supervisor.verdict.naming import b64, exact, exact_all, moment
 
@@ -154,6 +155,8 @@ def _effects(facts: Facts) -> Effects:
         processes=tuple(_process(process, ids) for process in facts.processes),
         files=tuple([_file(history, ids, shared) for history in facts.files]),
         network=_network(facts, ids),
+        requests=requests_made(facts, ids),
+        unread=unread_seen(facts, ids),
         credentials=tuple(
             CredentialSeen(
                 kind=use.what,
@@ -272,6 +275,7 @@ def _file(history: FileHistory, ids: _Ids, shared: _Shared) -> FileSeen:
         events=history.events,
         renamed_from=_name(history.renamed_from),
         renamed_to=_name(history.renamed_to),
+        kept=history.kept or UNSET,
     )
 
 

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from supervisor.evidence.acting import escape_acting
+from supervisor.verdict.exchanges import RequestMade, UnreadSeen
 
 SCHEMA = "completion-argument/1"
 
@@ -153,6 +154,7 @@ class FileSeen(Struct, frozen=True, kw_only=True, gc=False):
     events: tuple[int, ...]
     renamed_from: str | None = None
     renamed_to: str | None = None
+    kept: tuple[int, ...] | UnsetType = UNSET
 
 
 class FlowSeen(Struct, frozen=True, kw_only=True):
@@ -228,6 +230,8 @@ class Effects(Struct, frozen=True, kw_only=True):
     contacts: tuple[ContactSeen, ...] = ()
     refusals: tuple[RefusalSeen, ...] = ()
     limits: tuple[LimitSeen, ...] = ()
+    requests: tuple[RequestMade, ...] = ()
+    unread: tuple[UnreadSeen, ...] = ()
 
 
 class Proof(Struct, frozen=True, kw_only=True):
@@ -410,7 +414,7 @@ def json_parts(completion: Completion) -> Iterator[bytes]:
 
 def _parts(completion: Completion) -> Iterator[bytes]:
     effects = completion.effects
-    if len(effects.files) + len(effects.processes) + len(effects.network) <= _INDENTED:
+    if len(effects.files) + len(effects.processes) + len(effects.network) + len(effects.requests) <= _INDENTED:
         yield msgspec.json.format(msgspec.json.encode(completion), indent=1) + b"\n"
         return
     yield from _struct_parts(completion)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from policies.types import Commit, FilesMode, PeriodKind
 from supervisor.events import Kind
-from supervisor.evidence.facts import FileHistory, OutsideContact, Process, Route
+from supervisor.evidence.facts import FileHistory, Flow, OutsideContact, Process, Route
 from supervisor.evidence.naming import listed, show
 from supervisor.verdict.completion import OpenEffect, Proof
 from supervisor.verdict.later import list_schedules
@@ -35,6 +35,7 @@ def list_open_effects(situation: Situation, *, final: bool) -> tuple[OpenEffect,
     found = (
         *_processes(situation),
         *_contacts(situation),
+        *_connections(situation),
         *list_services(situation),
         *list_schedules(situation),
         *_credentials(situation),
@@ -165,6 +166,50 @@ def _contact(contact: OutsideContact) -> OpenEffect:
         events=contact.events,
         bearing="is not known: what was asked for there may still act, and nobody here can see it",
     )
+
+
+def _connections(situation: Situation) -> Iterator[OpenEffect]:
+    """Tell of hosts outside that were sent something: what they made of it is theirs, and another run can meet it."""
+    declared = {service.at for service in situation.policy.services}  # these have a row of their own
+    reached: dict[str, list[Flow]] = {}
+    for flow in situation.facts.flows:
+        if flow.decision == "allowed" and declared.isdisjoint({host_and_port(flow), f"{flow.ip}:{flow.port}"}):
+            reached.setdefault(host_and_port(flow), []).append(flow)
+    for host, flows in reached.items():
+        if any(flow.bytes_out for flow in flows) or any(flow.unfinished for flow in flows):
+            yield _connection(host, flows)
+
+
+def _connection(host: str, flows: list[Flow]) -> OpenEffect:
+    open_then = sum(flow.open_at_endpoint for flow in flows)
+    unfinished = sum(flow.unfinished for flow in flows)
+    sent = sum(flow.bytes_out for flow in flows)
+    what = f"{sent} bytes sent to {host} over {_count(sum(flow.connections for flow in flows))}"
+    if open_then:
+        what += f", {open_then} of them open at the endpoint"
+    closed = tuple(flow.events[-1] for flow in flows) if not unfinished else ()
+    return OpenEffect(
+        id="",
+        route="network",
+        what=what,
+        status="unknown" if unfinished else "terminal",
+        could_affect=("runs",),
+        handling="unresolved" if unfinished else "observed",
+        settled=not unfinished,
+        proof=Proof(checked=closed, supports=("finality",) if closed else ()),
+        events=tuple(number for flow in flows for number in flow.events[:_NAMED]),
+        bearing="does not affect this run's finality and scope; what it left there another run can meet",
+    )
+
+
+def _count(connections: int) -> str:
+    return "1 connection" if connections == 1 else f"{connections} connections"
+
+
+def host_and_port(flow: Flow) -> str:
+    """Name where a flow went, as a rule would."""
+    host = flow.host or flow.ip or ""
+    return f"[{host}]:{flow.port}" if ":" in host else f"{host}:{flow.port}"
 
 
 def _persistent_files(situation: Situation, *, final: bool) -> Iterator[OpenEffect]:

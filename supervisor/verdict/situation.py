@@ -164,9 +164,12 @@ def _following(facts: Facts, policy: Policy, after: tuple[Process, ...], cut: tu
 
 
 def _isolated(facts: Facts, policy: Policy) -> bool:
-    """Tell whether nothing alive can write the footprint any more: only the workspace is taken away."""
+    """Tell whether nothing alive can write the footprint any more: only the workspace is taken away.
+
+    A shared place is a mount of its own, also one that lies in the workspace.
+    """
     line = facts.timeline
-    elsewhere = any(glob.startswith("/") for glob in policy.claim.footprint)
+    elsewhere = bool(policy.files.shared) or any(glob.startswith("/") for glob in policy.claim.footprint)
     elsewhere = elsewhere or any(history.in_scope and not history.in_workspace for history in facts.files)
     return line.isolated_ns is not None and line.isolation_error is None and not elsewhere
 

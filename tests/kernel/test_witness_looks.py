@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from witness_builder import Seen, WitnessLab, compile_c
 
+from probes.kernel import abi, libbpf, pins
 from probes.kernel.watching import Looks
 from supervisor.events import FileEvent, FileListed, FileLookedUp, FileMapped, FileOpened, FileRead
 from supervisor.launch.mounts import mount_of, read_mounts
@@ -231,6 +232,29 @@ int main(void)
         seen = lab.finish(lab.start(program))
     told = [event for event in seen.at(b"/etc/passwd") if isinstance(event, FileLookedUp)]
     assert [event.verified for event in told] == [False]
+
+
+def test_nothing_stays_of_a_trial_that_was_watched() -> None:
+    """What was watched for one trial is forgotten with it, while another one goes on."""
+    with WitnessLab() as going_on:
+        with WitnessLab() as lab:
+            lab.witness.look_for(Looks(mounts=(1, 2), shared=True, devices=(3,), names=(b"a",)))
+            ended = lab.cgroup.id
+            assert {abi.WATCHED.unpack(key)[0] for key in watched_now()} >= {ended}
+        assert ended not in {abi.WATCHED.unpack(key)[0] for key in watched_now()}
+        assert going_on.counters().losses == ()
+
+
+def watched_now() -> list[bytes]:
+    """Give the keys of everything that is watched on this machine."""
+    (place,) = [
+        found for base in (pins.SYSTEM_BPFFS, pins.OWN_BPFFS) for found in base.glob(f"*{pins.digest()}/watched")
+    ]
+    watched = libbpf.BpfMap(libbpf.open_pin(place), 4)
+    try:
+        return list(watched.keys(abi.WATCHED.size))
+    finally:
+        watched.close()
 
 
 def test_reads_in_quick_succession_are_told_once(place: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -70,6 +71,25 @@ class Lab:
         with self.start(*argv, **options) as process:
             out, err = process.communicate(timeout=PATIENCE_S)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def call_in(self, setup: str, *argv: str, then: str = "true") -> subprocess.CompletedProcess[bytes]:
+        """Call the command in a mount namespace of its own, after a shell script; its mounts go with it.
+
+        Args:
+            setup: for ``sh -e``, in the workspace; ``$HOME_DIR`` and ``$WORK`` name the two directories.
+            argv: of the command, which starts in the workspace.
+            then: another script, run when the command has ended; there ``supervise`` is the command. The exit code is
+                that of the first call.
+        """
+        places = {"HOME_DIR": str(self.home), "WORK": str(self.work)}
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("SUDO_")}
+        environ |= {"SUPERVISE_HOME": str(self.home), "NO_COLOR": "1", **self.environ, **places}
+        command = f'supervise() {{ {shlex.join(SUPERVISE)} "$@"; }}'
+        script = f'{command}\n{setup}\ncd "$WORK"\ncode=0\nsupervise "$@" || code=$?\n{then}\nexit $code'
+        words = ("unshare", "--mount", "--propagation", "private", "sh", "-ec", script, "sh", *argv)
+        return subprocess.run(
+            words, cwd=self.work, env=environ, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=90
+        )
 
     def run(self, *argv: str | bytes, **options: Any) -> Ran:
         """Run a trial: options, ``--`` and CMD."""

@@ -85,8 +85,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     (work / "answers" / "key").write_text("ANSWER\n")
     (work / "existing").write_text("1\n")
     (base / "policy.toml").write_text(
-        'schema = 1\n[claim]\noutcome = "notes/allowed"\n[files]\nwrite = ["notes/**"]\noutside = "deny"\n'
-        'read_deny = ["answers"]\n'
+        'schema = 1\n[claim]\noutcome = "notes/allowed"\n'
+        '[files]\nwrite = ["notes/**"]\noutside = "deny"\nread_deny = ["answers"]\n'
         'shared = [{path = "shared", reset = "removed and made again"}]\n'
     )
     with lab.start("-p", str(base / "policy.toml"), "--", "sh", "-c", ACT) as process:
@@ -139,13 +139,25 @@ def test_writes_to_a_shared_place_are_allowed_and_stay_open(told: Told) -> None:
     """They are no violation; the open-effects record has them, with the reset that was declared."""
     files = told.ran.files
     assert files["shared/made"]["allowed"]
-    assert files["shared/restored"]["history"]
     rules = {one["rule"] for one in told.ran.report["scope"]["violations"]}
     assert not [text for rule in rules for text in told.violations(rule) if "shared/" in text]
     (effect,) = [one for one in told.ran.report["open_effects"] if "shared places" in one["what"]]
     assert effect["could_affect"] == ["runs"]
     assert "removed and made again" in effect["bearing"]
     assert told.ran.separation == "unresolved"
+
+
+def test_the_states_before_and_after_are_known_in_a_shared_place(told: Told) -> None:
+    """What was changed and put back is restored, and what was changed has both digests; others' files are not told."""
+    files = told.ran.files
+    restored, changed, made = files["shared/restored"], files["shared/changed"], files["shared/made"]
+    assert (restored["net"], restored["restored"]) == ("unchanged", True)
+    assert restored["history"]
+    assert changed["net"] == "modified"
+    assert changed["before"] != changed["after"]
+    assert (made["net"], made["before"]) == ("created", None)
+    assert "shared/foreign" not in files
+    assert not [gap for gap in told.ran.report["scope"]["reasons"] if gap["rule"].startswith("unexplained")]
 
 
 def test_what_somebody_else_changes_in_a_shared_place_is_told_apart(told: Told) -> None:
@@ -235,3 +247,67 @@ def test_a_place_that_cannot_be_had_is_an_error_and_nothing_runs(
     assert said in ended.stderr
     assert not (lab.work / "ran").exists()
     assert not list((lab.home / "runs").glob("*")) if (lab.home / "runs").exists() else True
+
+
+HIDING = r"""
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+static char path[4096];
+static volatile int going = 1;
+static void *swap(void *place)
+{
+    while (going) {
+        strcpy(path, place);
+        strcpy(path, "/etc/passwd");
+    }
+    return 0;
+}
+int main(int argc, char **argv)
+{
+    struct stat found;
+    pthread_t thread;
+    int met = 0;
+    pthread_create(&thread, 0, swap, argv[1]);
+    for (int i = 0; i < 200000 && !met; i++)
+        met = stat(path, &found) == 0 && S_ISFIFO(found.st_mode);
+    going = 0;
+    pthread_join(thread, 0);
+    return 0;
+}
+"""
+
+
+def test_a_thread_that_swaps_names_does_not_come_out_separate(lab: Lab, tmp_path: Path) -> None:
+    """The name that is told may be another one than was looked up: a touch is told, or separation stays open."""
+    place = tmp_path / "place"
+    place.mkdir()
+    os.mkfifo(place / "fifo")
+    build = ["cc", "-O1", "-pthread", "-xc", "-", "-o", str(lab.work / "hide")]
+    subprocess.run(build, input=HIDING, text=True, check=True)
+    ran = lab.run("--commit", "never", "--shared", str(place), "--", "./hide", str(place / "fifo"))
+    touched = bool(read_facts(lab).touches)
+    assert touched or (ran.separation == "unresolved" and "unverified-look-ups" in ran.reasons("separation"))
+    assert touched or ran.code == 0
+
+
+def test_one_thread_that_looks_elsewhere_is_separate(lab: Lab, tmp_path: Path) -> None:
+    """The keeping twin: names that nobody could change prove that the place was not met."""
+    place = tmp_path / "place"
+    place.mkdir()
+    ran = lab.sh("stat /etc/passwd; test -e /nowhere; cat /etc/hostname", "--commit", "never", "--shared", str(place))
+    assert read_facts(lab).touches == ()
+    assert ran.separation == "separate"
+
+
+def test_a_workspace_that_is_written_in_place_is_met_like_a_shared_place(lab: Lab) -> None:
+    """In direct mode others can meet whatever happens there: reads, look-ups and changes are touches."""
+    (lab.work / "in").write_text("1")
+    ran = lab.sh("cat in; test -e missing; echo 1 > made; ls > /dev/null", "--direct")
+    touched = {(Path(os.fsdecode(touch.path)).name, touch.how) for touch in read_facts(lab).touches}
+    assert touched >= {("in", "read"), ("missing", "looked"), ("made", "changed"), (lab.work.name, "listed")}
+    assert ran.scope == "clean"
+    assert not [one for one in ran.report["open_effects"] if "shared places" in one["what"]]

@@ -98,3 +98,11 @@ def test_writable_roots_are_the_directories_before_the_first_wildcard(
     """A file is made, replaced and removed in its directory; none of the roots lies in another one."""
     found = writable_roots(patterns, workspace=b"/w", is_directory=lambda path: path == b"/w/there")
     assert list(found) == roots
+
+
+def test_a_relative_pattern_never_leads_out_of_the_workspace() -> None:
+    """Whatever its wildcards: no directory elsewhere is on the way to what it matches."""
+    for pattern in ("**", "**/*.md", "*/x/**", "a*"):
+        assert not compile_globs([pattern]).may_match_below(b"/etc")
+    assert compile_globs(["**/*.md"]).may_match_below(b"etc/deep")
+    assert compile_globs(["/etc/**"]).may_match_below(b"/etc")

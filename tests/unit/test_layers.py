@@ -50,9 +50,12 @@ SYSTEM_MODULES = frozenset({"os", "socket", "subprocess", "ctypes", "time", "ran
 
 SYSTEM_ACCESS = {
     "supervisor.clock": "the trusted clocks",
+    "supervisor.inspected": "names paths in bytes",
+    "supervisor.learning": "asks for the architecture",
     "supervisor.credentials": "looks for the homes of the machine, and names paths in bytes",
     "supervisor.searching": "names paths in bytes",
     "supervisor.preparing": "fixes who runs, where and under which id: users, groups, environment, randomness",
+    "supervisor.watching": "names the directory of all runs in bytes",
     "supervisor.declared": "looks up the places that a policy names on this host",
     "supervisor.concluding": "names paths in bytes and asks for the architecture",
     "supervisor.grade_box": "holds the descriptors of a grader's box",
@@ -84,6 +87,7 @@ SYSTEM_ACCESS = {
     "probes.gateway.netlink": "speaks to the kernel's routing",
     "probes.gateway.porter": "accepts connections and holds them",
     "probes.gateway.process": "forks the gateway, holds its socket, gives up its privileges",
+    "probes.gateway.side": "owns one socket of a connection",
     "probes.gateway.relay": "passes bytes between sockets",
     "probes.gateway.service": "accepts, answers, and asks the host for names",
     "probes.shared": "watches places of the host",

@@ -10,6 +10,7 @@ from transcript import MAIN, Transcript
 
 from policies.credentials import credential_data
 from supervisor import events as ev
+from supervisor.evidence.credentials import with_credentials
 from supervisor.evidence.facts import CredentialUse
 
 HOME = b"/home/me"
@@ -77,6 +78,21 @@ def test_every_way_to_read_is_told(path: bytes, error: int | None, expected: tup
     trial = told(Transcript())
     read(trial, path, error=error)
     assert uses(trial) == {expected}
+
+
+def test_looks_are_attempts_where_nothing_was_to_be_seen() -> None:
+    """A stat of what lies open is none, nor is an attribute that it lacks; a listing of a masked directory is one."""
+    trial = told(Transcript())
+    trial.file(ev.FileLookedUp, HOME + b"/.netrc", how="newfstatat")
+    trial.file(ev.FileLookedUp, HOME + b"/.netrc", how="lgetxattr", error=errno.ENODATA)
+    trial.file(ev.FileLookedUp, HOME + b"/.pgpass", how="access", error=errno.ENOENT)
+    trial.file(ev.FileListed, HOME + b"/.ssh")
+    trial.file(ev.FileListed, HOME + b"/.aws")
+    assert uses(trial) == {
+        ("file", "~/.pgpass", "denied"),
+        ("file", "~/.ssh", "denied"),
+        ("file", "~/.aws", "read"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -226,3 +242,25 @@ def test_any_order_of_delivery_tells_the_same() -> None:
         random.Random(seed).shuffle(shuffled)  # noqa: S311 - an order, no secret
         assert trial.facts(events=shuffled).credentials == expected
     assert trial.facts(events=reversed(trial.events)).credentials == expected
+
+
+def looked(trial: Transcript, *, decoys: bool) -> ev.CredentialLooked:
+    """End the search of a trial's files before all were searched."""
+    event = trial.add(ev.CredentialLooked, process=None, files=3, left_out=2, reason="it took 1 s", decoys=decoys)
+    assert isinstance(event, ev.CredentialLooked)
+    return event
+
+
+def test_files_that_were_not_searched_are_a_gap_where_a_decoy_may_lie_in_them() -> None:
+    """It costs scope and separation; a search for what only looks like a credential costs nothing."""
+    for decoys in (True, False):
+        trial = told(Transcript())
+        trial.exit()
+        trial.endpoint()
+        trial.end()
+        before = trial.facts()
+        event = looked(trial, decoys=decoys)
+        added = with_credentials(before, [event])
+        found = [(gap.rule, sorted(gap.costs)) for gap in added.gaps]
+        assert found == ([("unsearched-files", ["scope", "separation"])] if decoys else [])
+        assert added.gaps == trial.facts().gaps

@@ -196,13 +196,13 @@ def test_a_trial_that_was_never_released_has_no_verdict() -> None:
 
 
 def test_nothing_is_said_of_a_difference_to_what_nobody_recorded() -> None:
-    """In place, a file that was there before has no known beginning: net and restored are open, and no gap is told."""
+    """In place, a file of which nobody recorded the beginning has open net and restored, and that is the only gap."""
     trial = ordinary()
     trial.write("a")
     trial.disk[b"/home/me/work/a"] = Observed(before=UNRECORDED, after=state())
     facts = trial.facts(DIRECT)
     assert (history(facts, b"a").net, history(facts, b"a").restored) == (None, None)
-    assert {gap.rule for gap in facts.gaps} == {"unwatched-writers"}
+    assert {gap.rule for gap in facts.gaps} == {"unwatched-writers", "unknown-before"}
 
 
 def test_a_file_that_the_kernel_saw_being_made_was_not_there_before() -> None:
@@ -212,14 +212,14 @@ def test_a_file_that_the_kernel_saw_being_made_was_not_there_before() -> None:
     assert history(trial.facts(DIRECT), b"out").net == "created"
 
 
-def test_a_deletion_of_what_nobody_recorded_is_no_gap() -> None:
-    """Events say that it is gone, and it is."""
+def test_a_deletion_of_what_nobody_recorded_is_explained() -> None:
+    """Events say that it is gone, and it is; only what it was is not known."""
     trial = ordinary()
     trial.delete("old")
     trial.disk[b"/home/me/work/old"] = Observed(before=UNRECORDED, after=None)
     facts = trial.facts(DIRECT)
     assert history(facts, b"old").net is None
-    assert {gap.rule for gap in facts.gaps} == {"unwatched-writers"}
+    assert {gap.rule for gap in facts.gaps} == {"unwatched-writers", "unknown-before"}
 
 
 def never_executed(*errors: int) -> Transcript:

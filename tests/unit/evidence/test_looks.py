@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from transcript import MAIN, MS, WORK, Transcript, policy_for, state
+from transcript import ENDPOINT, EVENTUALLY, MAIN, MS, WORK, Transcript, policy_for, state
 
-from policies.types import FilesMode, FilesPolicy, Policy, SharedPlace
+from policies.types import FilesMode, FilesPolicy, PeriodKind, Policy, SharedPlace
 from supervisor import events as ev
 from supervisor.events.files import READ_WINDOW_NS
 from supervisor.evidence.collect import collect
@@ -175,6 +175,19 @@ def test_a_mapping_and_a_watch_last_as_long_as_their_process() -> None:
     assert {touch.last_ns for touch in facts.touches} == {end_ns}
 
 
+def test_a_fifo_is_read_and_written_as_long_as_its_process_lasts() -> None:
+    """What goes through it changes no file, and reaches whoever has the other end."""
+    trial = begun()
+    child = trial.fork()
+    trial.file(ev.FileOpened, SHARED + b"/p", reads=True, writes=True, inode=1, what=ev.Kind.FIFO, process=child)
+    trial.now_ns += 500 * MS
+    trial.exit(child)
+    end_ns = trial.now_ns
+    facts = told(trial)
+    assert words(facts) == {(SHARED + b"/p", "changed"), (SHARED + b"/p", "read")}
+    assert min(touch.last_ns for touch in facts.touches) >= end_ns
+
+
 def test_a_read_may_be_as_late_as_the_next_one_would_be_told() -> None:
     """The witness leaves out reads that follow quickly: the last contact is that much later."""
     trial = begun()
@@ -333,3 +346,26 @@ def test_the_order_of_delivery_makes_no_difference() -> None:
         changed=lambda: list(trial.stage),
     )
     assert (turned.touches, turned.denied) == (facts.touches, facts.denied)
+
+
+@pytest.mark.parametrize(("period", "final"), [(ENDPOINT, False), (EVENTUALLY, True)])
+def test_an_outcome_in_a_shared_place_that_changed_after_the_endpoint_was_not_captured(
+    period: PeriodKind, *, final: bool
+) -> None:
+    """A snapshot holds what is staged only; what is claimed of the end does not need one."""
+    trial = begun()
+    daemon = trial.fork()
+    trial.create(SHARED + b"/f", inode=3)
+    trial.exit()
+    trial.endpoint(daemon)
+    trial.snapshot()
+    trial.write(SHARED + b"/f", inode=3, process=daemon)
+    trial.exit(daemon)
+    trial.settled()
+    trial.end()
+    trial.found(SHARED + b"/f", None, state("1"))
+    trial.stage.clear()
+    policy = policy_for(outcome="/srv/shared/f", files=FILES, period=period)
+    facts = trial.facts(policy)
+    assert ("uncaptured-place" in {gap.rule for gap in facts.gaps}) is not final
+    assert (judge(facts, policy).finality.verdict == "final") is final

@@ -21,11 +21,18 @@ def test_the_program_is_compiled_once(tmp_path: Path, monkeypatch: pytest.Monkey
     """A cached program is taken as it is, and a change of the rules is another program."""
     first = seccomp.load_filter(tmp_path / "cache")
     assert len(first) % 8 == 0
-    monkeypatch.setattr(seccomp, "compile_filter", lambda: b"compiled")
+    monkeypatch.setattr(seccomp, "compile_filter", lambda **_: b"compiled")
     assert seccomp.load_filter(tmp_path / "cache") == first
     monkeypatch.setattr(seccomp, "CONDITIONAL", ())
     assert seccomp.load_filter(tmp_path / "cache") == b"compiled"
     assert seccomp.load_filter(None) == b"compiled"
+
+
+def test_plain_copies_are_a_program_of_their_own(tmp_path: Path) -> None:
+    """Both are kept side by side, and neither is taken for the other."""
+    plain = seccomp.load_filter(tmp_path, plain_copies=True)
+    assert plain != seccomp.load_filter(tmp_path)
+    assert plain == seccomp.load_filter(tmp_path, plain_copies=True) == seccomp.compile_filter(plain_copies=True)
 
 
 def test_only_families_with_a_namespace_are_allowed() -> None:

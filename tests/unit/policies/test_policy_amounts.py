@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.amounts import LEAST_BYTES, format_size, parse_count, parse_cpus, parse_memory, plain_amount
+from policies.amounts import (
+    LEAST_BYTES,
+    format_size,
+    parse_bytes,
+    parse_count,
+    parse_cpus,
+    parse_memory,
+    plain_amount,
+    plain_bytes,
+)
 from policies.canonical import policy_digest, policy_to_mapping, render_toml
 from policies.options import PolicyOptions, apply_options
 from policies.parse import parse_policy, policy_from_mapping
@@ -39,6 +48,31 @@ def test_other_amounts_of_memory_are_refused(value: object) -> None:
     with pytest.raises(PolicyError, match="expected") as caught:
         parse_memory(value, place="limits.memory")
     assert caught.value.place == "limits.memory"
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("0", 0), ("1KiB", 1024), ("256MiB", 256 << 20), ("2GB", 2 * 10**9), ("none", None)]
+)
+def test_content_is_a_size_nothing_or_all_of_it(text: str, size: int | None) -> None:
+    """And it is written as it was read."""
+    assert parse_bytes(text, place="files.before_limit") == size
+    assert parse_bytes(plain_bytes(size), place="") == size
+
+
+@pytest.mark.parametrize("value", ["", "2", "80%", "1 GiB", "-1GiB", 0, 5, True, None])
+def test_other_amounts_of_content_are_refused(value: object) -> None:
+    """A bare number could mean anything, and there is no whole of which it could be a share."""
+    with pytest.raises(PolicyError, match="expected a size"):
+        parse_bytes(value, place="files.before_limit")
+
+
+@pytest.mark.parametrize("value", ["true", 1, 0, [], "yes"])
+def test_a_flag_is_a_boolean(value: object) -> None:
+    """TOML has a word for it."""
+    with pytest.raises(PolicyError, match="expected a boolean") as caught:
+        policy_from_mapping({"schema": 1, "files": {"keep": value}})
+    assert caught.value.place == "files.keep"
+    assert policy_from_mapping({"schema": 1, "files": {"keep": True}}).files.keep
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "", "x", "-1", "1.0", "٣", None])

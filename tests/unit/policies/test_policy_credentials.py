@@ -166,3 +166,10 @@ def test_values_are_hidden_unless_any_text_may_hold_them() -> None:
     assert hidden("abc", passed=False) == []
     assert hidden("postgres://u:s3cr3t-pw@db/x", passed=False) == [b"postgres://u:s3cr3t-pw@db/x", b"s3cr3t-pw"]
     assert hidden("  tok-123456\n", passed=True) == [b"tok-123456"]
+
+
+def test_each_line_of_a_key_is_hidden_by_itself() -> None:
+    """A program reads a key line by line; the lines around it are the same in every key."""
+    body = ("b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAE", "QyNTUxOQAA")
+    key = "\n".join(("-----BEGIN OPENSSH PRIVATE KEY-----", *body, "-----END OPENSSH PRIVATE KEY-----"))
+    assert hidden(key + "\n", passed=True) == [key.encode(), body[0].encode()]

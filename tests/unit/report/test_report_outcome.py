@@ -59,11 +59,12 @@ def test_a_kept_stage_without_changes_asks_for_nothing() -> None:
 
 
 def test_a_conflict_says_what_to_do() -> None:
-    """The host's version was left alone; committing again would not help."""
+    """The host's version was left alone; committing again helps only by force."""
     for text in told(staged("failed", why="changed on the host meanwhile: same", conflicts=["same"])):
         assert "not all of 4 changes applied: changed on the host meanwhile: same" in text
-        assert f"`supervise discard {RUN}`" in text
-        assert "supervise commit" not in text
+        assert f"`supervise discard {RUN}` keeps the host's" in text
+        assert f"`supervise commit --force {RUN}` the trial's" in text
+        assert f"supervise commit {RUN}" not in text
 
 
 def test_an_interrupted_commit_can_go_on() -> None:

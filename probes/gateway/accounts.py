@@ -1,0 +1,70 @@
+"""The accounts of one connection, as events: let through, swallowed, blocked, closed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from policies.hosts import written
+from probes.gateway.loop import boottime_ns
+from probes.gateway.speech import Place, Refused, Said, what_it_names
+from supervisor.events import ConnectionAllowed, ConnectionBlocked, ConnectionClosed, ConnectionSinkholed, Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """What all accounts of a connection have in common: its number, where it went, and the trial's end of it."""
+
+    number: int
+    place: Place
+    source: tuple[str, int]
+    opened_ns: int
+
+    def sinkholed(self) -> ConnectionSinkholed:
+        """Tell that it is swallowed."""
+        place, decided = self.place, self.place.decided
+        return ConnectionSinkholed(
+            n=-1, time_ns=self.opened_ns, connection=self.number, ip=str(place.address), port=place.port,
+            host=place.host, rule=decided.rule, reason=decided.reason, would_allow=decided.would_allow,
+            source=written(*self.source),
+        )  # fmt: skip
+
+    def allowed(self, said: Said, dialled: str | None) -> ConnectionAllowed:
+        """Tell that it is let through, and to where; None when it was used for nothing."""
+        return ConnectionAllowed(
+            n=-1, time_ns=boottime_ns(), connection=self.number, ip=str(self.place.address), port=self.place.port,
+            host=said.host, rule=said.decision.rule, speaks=said.speaks,
+            encrypted_hello=said.hello is not None and said.hello.encrypted, dialled=dialled,
+            source=written(*self.source),
+        )  # fmt: skip
+
+    def blocked(self, why: Refused, *, kept_bytes: int, origin: Origin) -> ConnectionBlocked:
+        """Tell that it was ended, and why."""
+        return ConnectionBlocked(
+            n=-1, time_ns=boottime_ns(), origin=origin, transport="tcp", ip=str(self.place.address),
+            port=self.place.port, connection=self.number, host=why.host, rule=why.rule, reason=why.reason,
+            would_allow=why.would_allow, kept_bytes=kept_bytes, source=written(*self.source),
+        )  # fmt: skip
+
+    def closed(
+        self, decision: str, host: str | None, counted: Counted, *, kept: bytes, error: str | None
+    ) -> ConnectionClosed:
+        """Tell that it came to its end; what a swallowed client sent is looked at for the host that it names."""
+        swallowed = decision == "sinkholed"
+        named = host or self.place.host
+        if swallowed and named is None:
+            named = next(what_it_names(kept), None)
+        return ConnectionClosed(
+            n=-1, time_ns=boottime_ns(), connection=self.number, ip=str(self.place.address), port=self.place.port,
+            host=named, decision=decision, bytes_out=counted.bytes_out, bytes_in=counted.bytes_in,
+            kept_bytes=counted.kept_bytes, opened_ns=self.opened_ns, data_out=kept if swallowed else b"", error=error,
+            source=written(*self.source),
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Counted:
+    """The bytes of a connection: passed on each way, and kept."""
+
+    bytes_out: int = 0
+    bytes_in: int = 0
+    kept_bytes: int = 0

@@ -1,0 +1,279 @@
+"""One layer of a stage: the staged writes to one mount point, what they amount to, and their commit.
+
+A workspace is one layer; each file system that is mounted below it is another one. Nothing is mounted here: the upper
+and the lower tree are read as they are on disk, also while the trial runs or is frozen.
+
+Paths are relative to the mount point, but for `Layer.changed`. What commits and captures is imported where it is used:
+a trial that writes nothing needs none of it, and starts sooner.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from supervisor.errors import MachineError
+from supervisor.launch.merged import Merged
+from supervisor.launch.observe import Observer, read_xattrs
+from supervisor.launch.tree import Tree, is_below, join
+
+if TYPE_CHECKING:
+    from supervisor.launch.commit import CommitResult
+    from supervisor.launch.journal import Journal, Plan
+    from supervisor.launch.plan import Allowed
+    from supervisor.launch.snapshot import Footprint, Snapshot
+
+_NEVER_NS = 1 << 63
+"""Later than any file of the host was changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """The staged writes to one mount point.
+
+    Attributes:
+        run_id: of the run, for hints and names.
+        point: the host directory that is the lower tree, absolute and free of symlinks.
+        prefix: the same relative to the workspace; empty for the workspace itself.
+        base: directory of the run with ``upper`` and ``work``, and the record of a commit.
+        read_began: gives CLOCK_REALTIME in ns of when the trial began.
+    """
+
+    run_id: str
+    point: bytes
+    prefix: bytes
+    base: Path
+    read_began: Callable[[], int]
+
+    @property
+    def upper(self) -> Path:
+        """Where the writes are."""
+        return self.base / "upper"
+
+    @property
+    def work(self) -> Path:
+        """The overlay's own directory beside it."""
+        return self.base / "work"
+
+    def view(self) -> Merged:
+        """Open the merged view; the caller closes it."""
+        return Merged.open(self.point, self.upper, self.work)
+
+    def changed(self) -> Iterator[bytes]:
+        """Give every path that may show something else than before, absolute, each once.
+
+        That is: every entry of the upper tree; what whiteouts, opaque directories and replaced directories hide, path
+        by path; what lies in directories that were moved, at the old and at the new place; and further names of copied
+        inodes.
+        """
+        if not self.upper.is_dir():
+            return iter(())
+        with self.view() as view:
+            paths = dict.fromkeys(_touched(view))
+        return (join(self.point.rstrip(b"/"), path) for path in paths)
+
+    def untouched(self) -> bool:
+        """Tell whether nothing is staged at all, the mount point's own attributes included."""
+        try:
+            with os.scandir(self.upper) as entries:
+                if next(entries, None) is not None:
+                    return False
+            upper, workspace = self.upper.stat(), Path(os.fsdecode(self.point)).stat()
+            return _attributes(upper) == _attributes(workspace) and read_xattrs(bytes(self.upper)) == read_xattrs(
+                self.point
+            )
+        except OSError:
+            return False
+
+    def describe(self) -> Iterator[bytes]:
+        """Describe everything that is staged: names, kinds, owners, modes, attributes, content; in a fixed order."""
+        from supervisor.launch.snapshot import describe  # noqa: PLC0415 - see this module's docstring
+
+        if self.upper.is_dir():
+            with self.view() as view:
+                yield from describe(view, Observer())
+
+    def capture(self, footprint: Footprint, target: Path) -> Snapshot:
+        """Capture what the trial has changed in a footprint, while it is frozen.
+
+        Args:
+            footprint: which paths.
+            target: directory to make.
+        """
+        from supervisor.launch.snapshot import capture  # noqa: PLC0415 - see this module's docstring
+
+        if not self.upper.is_dir():
+            message = "nothing is staged"
+            raise MachineError(message, place=str(self.upper))
+        with self.view() as view:
+            return capture(view, footprint, Observer(), target)
+
+    # -- commit ----------------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        allowed: Allowed,
+        *,
+        durable: bool = False,
+        force: bool = False,
+        fault: Callable[[], None] | None = None,
+    ) -> CommitResult:
+        """Apply what is staged to the mount point; call it again after an interruption, to the same result.
+
+        Args:
+            allowed: whether a path, relative to the mount point (``.`` is itself), may be written. Parents
+                of allowed paths are made. When a commit is resumed, what was decided the first time holds.
+            durable: also survive a power cut, at the price of a few syncs of the file system.
+            force: also where the host was changed meanwhile; after a commit that left such paths alone, only there.
+            fault: called before every step, for tests.
+
+        Raises:
+            MachineError: see `supervisor.launch.commit.Executor.run`.
+        """
+        from supervisor.launch.journal import Phase  # noqa: PLC0415 - see this module's docstring
+
+        journal = self._journal(durable=durable)
+        resumed = journal.exists
+        done = _result(journal.plan(), journal, resumed=True) if resumed and journal.phase() is Phase.DONE else None
+        if done is not None and not (force and done.against):
+            return done
+        try:
+            if done is None:
+                done = self._commit(allowed, journal, fault, resumed=resumed, force=force)
+            if force and done.against and resumed:
+                return self._overwrite(allowed, done, durable=durable, fault=fault)
+        except OSError as err:
+            message = f"commit was interrupted: {(err.strerror or str(err)).lower()}"
+            hint = f"supervise commit {self.run_id} goes on with it"
+            raise MachineError(message, place=os.fsdecode(self.point), hint=hint) from err
+        return done
+
+    def _overwrite(
+        self, allowed: Allowed, done: CommitResult, *, durable: bool, fault: Callable[[], None] | None
+    ) -> CommitResult:
+        """Apply what a commit left alone because the host stood against it, and nothing else, by a plan of its own."""
+        from supervisor.launch.journal import Journal  # noqa: PLC0415 - see this module's docstring
+        from supervisor.launch.plan import REFUSED  # noqa: PLC0415 - likewise
+
+        paths = {left.path for left in done.against}
+
+        def wanted(path: bytes) -> bool:
+            near = path in paths or any(is_below(one, path) or is_below(path, one) for one in paths)
+            return near and allowed(path)
+
+        shutil.rmtree(self._forced, ignore_errors=True)
+        self._forced.mkdir(mode=0o700)
+        found = self._commit(wanted, Journal(self._forced, durable=durable), fault, resumed=False, force=True)
+        kept = [left for left in found.left if left.why != REFUSED]
+        return replace(found, left=(*(left for left in done.left if left.why == REFUSED), *kept))
+
+    @property
+    def _forced(self) -> Path:
+        """Where the record of a commit lies that overwrites what the first one left alone."""
+        return self.base / "forced"
+
+    def _journal(self, *, durable: bool) -> Journal:
+        """Give the record of the last commit that was begun; of the first one, when none was."""
+        from supervisor.launch.journal import Journal  # noqa: PLC0415 - see this module's docstring
+
+        forced = Journal(self._forced, durable=durable)
+        return forced if forced.exists else Journal(self.base, durable=durable)
+
+    def _commit(
+        self,
+        allowed: Allowed,
+        journal: Journal,
+        fault: Callable[[], None] | None,
+        *,
+        resumed: bool,
+        force: bool,
+    ) -> CommitResult:
+        from supervisor.launch.commit import Executor, no_fault  # noqa: PLC0415 - see this module's docstring
+        from supervisor.launch.journal import Phase, Source  # noqa: PLC0415 - likewise
+        from supervisor.launch.plan import make_plan  # noqa: PLC0415 - likewise
+
+        with self.view() as view:
+            if not resumed:
+                began_ns = _NEVER_NS if force else self.read_began()
+                journal.begin(make_plan(view, allowed=allowed, began_ns=began_ns, quarantine=self._free(view)))
+            plan = journal.plan()
+            trees = {Source.UPPER: view.upper, Source.LOWER: view.lower}
+            if view.work is not None:
+                trees[Source.WORK] = view.work
+            with Tree(self.point) as host:
+                if plan.entries or journal.phase() is not Phase.PREPARE:
+                    Executor(plan, trees, host, journal, fault or no_fault, where=self.point).run()
+                else:
+                    journal.advance(Phase.DONE)
+        return _result(plan, journal, resumed=resumed)
+
+    @property
+    def committed(self) -> bool:
+        """Whether a commit was carried out, so that another one has nothing to do, unless it overwrites."""
+        from supervisor.launch.journal import Phase  # noqa: PLC0415 - see this module's docstring
+
+        journal = self._journal(durable=False)
+        return journal.exists and journal.phase() is Phase.DONE
+
+    def conflicts(self) -> tuple[bytes, ...]:
+        """Give the paths that the last commit left alone, though they may be written."""
+        if not self.committed:
+            return ()
+        journal = self._journal(durable=False)
+        return tuple(left.path for left in _result(journal.plan(), journal, resumed=True).against)
+
+    def is_in_commit(self) -> bool:
+        """Tell whether a commit was interrupted in the middle."""
+        if self.untouched():
+            return False
+        from supervisor.launch.journal import Phase  # noqa: PLC0415 - see this module's docstring
+
+        journal = self._journal(durable=False)
+        return journal.exists and journal.phase() not in {Phase.PREPARE, Phase.DONE}
+
+    def _free(self, view: Merged) -> str:
+        """Choose a name for the quarantine that nothing in the workspace has."""
+        taken = {*view.upper.names(b""), *view.lower.names(b"")}
+        names = (f".supervise-{self.run_id}-{number}" for number in range(len(taken) + 1))
+        return next(name for name in names if name.encode() not in taken)
+
+
+def _attributes(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns
+
+
+def _result(plan: Plan, journal: Journal, *, resumed: bool) -> CommitResult:
+    from supervisor.launch.commit import CommitResult  # noqa: PLC0415 - see this module's docstring
+
+    refused = journal.left()
+    left = dict.fromkeys((*plan.left, *refused))
+    changes = max(0, plan.changes - len({entry.path for entry in refused}))
+    return CommitResult(entries=plan.entries, changes=changes, left=tuple(left), resumed=resumed)
+
+
+def _touched(view: Merged) -> Iterator[bytes]:
+    """Give the paths that may show something else than before; some more than once."""
+    waiting = [view.root]
+    while waiting:
+        above = waiting.pop()
+        for name in view.upper.names(above.path):
+            path = join(above.path, name)
+            node = view.child(above, name)
+            yield path
+            if node is not None and node.directory and not node.moved and node.lower is not None:
+                waiting.append(node)
+                continue
+            yield from _host_below(view, path)
+            if node is not None and node.directory:
+                yield from (inner.path for inner in view.below(node))
+    if view.copied_inodes:
+        yield from (node.path for node in view.below(view.root) if node.copy is not None)
+
+
+def _host_below(view: Merged, path: bytes) -> Iterator[bytes]:
+    if view.lower.is_directory(path):
+        yield from (inner for inner, _ in view.lower.below(path))

@@ -1,0 +1,262 @@
+"""What a trial did, written as the smallest policy that would have let it through.
+
+In: a completion argument of a run in which nothing was refused for want of a rule, and the names that it looked up.
+Out: a `Lesson`, which is a policy and what to say about each line of it. The rules:
+
+* What was done once is allowed as it was done: one host and port, one file. What is different in each run (files that
+  come and go) is allowed by its directory, and so is a directory that the trial made itself.
+* Credentials are left out, and so is what no policy could allow: datagrams, raw sockets, metadata services. It is said.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from policies.addresses import METADATA, forbidden_class, parse_address
+from policies.canonical import policy_to_mapping, toml_value
+from policies.hosts import normal_name, written
+from policies.keys import SECTIONS
+from policies.network import DEFAULT_PORT
+from policies.types import Commit, FilesMode, NetworkDefault, Policy
+from supervisor.report.safe import safe
+from supervisor.verdict.completion import Completion, FileSeen, FlowSeen
+
+_MANY_IN_ONE = 8
+"""So many files in one directory are allowed by the directory."""
+_MADE_WITH = 3
+"""A directory that the trial made, with so many things in it, is allowed whole."""
+_DNS = "dns"
+_OWN_NAMES = "SUPERVISE_"
+_REACHED_BY_MAPPING = frozenset({"a private address", "an address of this host"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """A policy and what is to be said about it.
+
+    Attributes:
+        policy: what would have let the trial through.
+        remarks: by table, key and item (``network``, ``allow``, ``api.test:443``): what was seen.
+        left_out: what was seen and is not allowed, one sentence each.
+    """
+
+    policy: Policy
+    remarks: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+
+
+def learn(completion: Completion, base: Policy, *, asked: Iterable[str] = (), dropped: Iterable[str] = ()) -> Lesson:
+    """Make the lesson of a run.
+
+    Args:
+        completion: of the run, under `watching` of the base policy.
+        base: what was asked for; the lesson adds to it.
+        asked: names that were looked up, whole.
+        dropped: names that were left out of the environment.
+    """
+    rules, maps, left_out = _hosts(completion.effects.network, asked)
+    globs = _globs(completion.effects.files)
+    network = replace(
+        base.network,
+        default=NetworkDefault.DENY,
+        allow=tuple(dict.fromkeys((*base.network.allow, *rules))),
+        map=tuple(dict.fromkeys((*base.network.map, *maps))),
+    )
+    write = tuple(dict.fromkeys((*(base.files.write or ()), *globs)))
+    remarks = {("network", "allow", rule): words for rule, words in rules.items()}
+    remarks |= {("network", "map", text): words for text, words in maps.items()}
+    remarks |= {("files", "write", glob): words for glob, words in globs.items()}
+    names = ", ".join(sorted(safe(name) for name in dropped if not name.startswith(_OWN_NAMES)))
+    if names:
+        left_out.append(f"a variable that looks like a credential, to be named if it is needed: {names}")
+    left_out += sorted({f"a credential: {one.name} was {one.action}" for one in completion.effects.credentials})
+    return Lesson(
+        policy=replace(base, name="learned", network=network, files=replace(base.files, write=write)),
+        remarks=remarks,
+        left_out=tuple(left_out),
+    )
+
+
+def watching(base: Policy, *, default: NetworkDefault = NetworkDefault.SINKHOLE) -> Policy:
+    """Give the policy under which a lesson is learned: everything is let happen, nothing of it reaches anybody.
+
+    Args:
+        base: what was asked for.
+        default: ``allow`` lets traffic out, to see what comes after the first answer.
+    """
+    return replace(
+        base,
+        network=replace(base.network, default=default),
+        files=replace(base.files, mode=FilesMode.STAGED, write=None, commit=Commit.NEVER),
+    )
+
+
+def _hosts(flows: Iterable[FlowSeen], asked: Iterable[str]) -> tuple[dict[str, str], dict[str, str], list[str]]:
+    """Give rules and mappings with what was seen of each, and what no rule can allow."""
+    rules: dict[str, str] = {}
+    maps: dict[str, str] = {}
+    left_out: dict[str, None] = {}
+    reached: set[str] = set()
+    connections: Counter[str] = Counter()
+    sent: Counter[str] = Counter()
+    for flow in (one for one in flows if one.protocol != _DNS):  # names that were asked for come by themselves
+        host = flow.host or flow.ip
+        name = normal_name(host) if host and parse_address(host) is None else None
+        address = parse_address(flow.ip) if flow.ip else None
+        if flow.protocol != "tcp" or not host or not flow.port or (name is None and address is None):
+            left_out[f"refused under every policy: {_shown(flow)}"] = None
+            continue
+        words = forbidden_class(address) if address is not None and name is None else None
+        if words is not None and words not in _REACHED_BY_MAPPING:
+            kind = "a credential" if words == METADATA else "refused under every policy"
+            left_out[f"{kind}: {_shown(flow)}, {words}"] = None
+            continue
+        rule = written(name or str(address), flow.port)
+        if words is not None:
+            maps[f"{rule}={rule}"] = words
+        reached.add(name or "")
+        connections[rule] += max(1, flow.connections)
+        sent[rule] += flow.bytes_out + flow.kept_bytes
+    for rule, count in connections.items():
+        rules[rule] = f"{count} connection{'' if count == 1 else 's'}, {sent[rule]:,} bytes sent"
+    for text in asked:
+        known = normal_name(text)
+        if known is None or known.endswith(".arpa"):
+            left_out[f"refused under every policy: a look-up of {safe(text)}"] = None
+        elif known not in reached:
+            rules.setdefault(written(known, DEFAULT_PORT), "looked up only")
+    return dict(sorted(rules.items())), dict(sorted(maps.items())), list(left_out)
+
+
+def _shown(flow: FlowSeen) -> str:
+    where = written(flow.host or flow.ip or "an unknown address", flow.port or 0).removesuffix(":*")
+    return f"{flow.protocol} to {safe(where)}"
+
+
+@dataclass(slots=True)
+class _Written:
+    """One path that was written: whether it was there only for a while, and whether the trial made it."""
+
+    path: bytes
+    passing: bool
+    made: bool
+
+
+def _globs(files: Iterable[FileSeen]) -> dict[str, str]:
+    """Give globs that cover every path that was written, and how many each covers."""
+    found = [
+        _Written(path=path, passing=_is_passing(one), made="created" in one.history)
+        for one in files
+        if one.history and not one.private and one.reachable and (path := _path_bytes(one)) not in {b"", b"."}
+    ]
+    whole = _made_whole(found)
+    covered: Counter[str] = Counter()
+    left: dict[bytes, _Written] = {}
+    for one in found:
+        above = next((above for above in whole if one.path == above or one.path.startswith(above + b"/")), None)
+        if above is None:
+            left[one.path] = one
+        else:
+            covered[_glob_of_all(above)] += 1
+    # Making the parents of what may be written is allowed anyway.
+    parents = {above for path in (*left, *whole) for above in _above(path)}
+    leaves = [one for path, one in left.items() if path not in parents]
+    in_one = Counter(_parent(one.path) for one in leaves)
+    passing = {_parent(one.path) for one in leaves if one.passing}
+    for one in leaves:
+        parent = _parent(one.path)
+        by_directory = parent in passing or in_one[parent] >= _MANY_IN_ONE
+        covered[f"{_glob(parent)}*" if by_directory else _glob(one.path)] += 1
+    return {glob: f"{count} path{'' if count == 1 else 's'}" for glob, count in sorted(covered.items())}
+
+
+def _made_whole(found: Iterable[_Written]) -> tuple[bytes, ...]:
+    """Give the outermost directories that the trial made and filled."""
+    below = Counter(above for one in found for above in _above(one.path))
+    made = sorted(one.path for one in found if one.made and below[one.path] >= _MADE_WITH)
+    return tuple(path for path in made if not any(path.startswith(above + b"/") for above in made))
+
+
+def _above(path: bytes) -> Iterator[bytes]:
+    """Give every directory above a path, but for the top of the workspace and the root."""
+    place = path.rfind(b"/")
+    while place > 0:
+        yield path[:place]
+        place = path.rfind(b"/", 0, place)
+
+
+def _parent(path: bytes) -> bytes:
+    """Give the directory of a path with its slash; nothing for the top of the workspace."""
+    return path[: path.rfind(b"/") + 1]
+
+
+def _is_passing(one: FileSeen) -> bool:
+    """Tell whether something was there neither before nor after, under this name."""
+    return one.before is None and one.after is None and "created" in one.history
+
+
+def _glob(path: bytes) -> str:
+    """Write a path as a glob; what a glob or TOML cannot spell becomes ``?``, which is one byte."""
+    text = path.replace(b"*", b"?").decode("utf-8", "surrogateescape")
+    return "".join(letter if letter.isprintable() else "?" * _size_bytes(letter) for letter in text)
+
+
+def _glob_of_all(path: bytes) -> str:
+    """Write a directory as a glob that covers all of it, which one with wildcards does not by itself."""
+    glob = _glob(path)
+    return f"{glob}/**" if "?" in glob else glob
+
+
+def _size_bytes(letter: str) -> int:
+    return len(letter.encode("utf-8", "surrogateescape"))
+
+
+def _path_bytes(one: FileSeen) -> bytes:
+    if isinstance(one.path, str):
+        return one.path.encode()
+    import base64  # noqa: PLC0415  (hardly any path needs it)
+
+    return base64.b64decode(one.path_b64) if isinstance(one.path_b64, str) else b""
+
+
+def render(lesson: Lesson, *, command: str) -> str:
+    """Write a lesson as a policy file, with what was seen as comments.
+
+    Args:
+        lesson: to write.
+        command: what was run, for the first line.
+    """
+    mapping, usual = policy_to_mapping(lesson.policy), policy_to_mapping(Policy())
+    lines = [f"# Learned from: {safe(command)}", "# It allows what was seen, once. Read it before you use it."]
+    lines += [f"# Not allowed: {words}" for words in lesson.left_out]
+    lines += [f"{key} = {toml_value(mapping[key])}" for key in ("schema", "name")]
+    for section in SECTIONS:
+        told = {
+            name: value
+            for name, value in mapping[section.name].items()
+            if value != usual[section.name].get(name) or (section.name, name) in _ALWAYS
+        }
+        if told:
+            lines += ["", f"[{section.name}]"]
+            lines += [line for name, value in told.items() for line in _key_lines(lesson, section.name, name, value)]
+    return "\n".join(lines) + "\n"
+
+
+_ALWAYS = frozenset({("network", "default"), ("files", "write")})
+
+
+def _key_lines(lesson: Lesson, section: str, name: str, value: object) -> list[str]:
+    if not isinstance(value, list | dict) or not value:
+        return [f"{name} = {toml_value(value)}"]
+    if isinstance(value, dict):
+        told = [remark for key, one in value.items() if (remark := _remark(lesson, section, name, f"{key}={one}"))]
+        return [f"{name} = {toml_value(value)}{''.join(told)}"]
+    rows = [f"    {toml_value(item)},{_remark(lesson, section, name, item)}" for item in value]
+    return [f"{name} = [", *rows, "]"]
+
+
+def _remark(lesson: Lesson, section: str, name: str, item: str) -> str:
+    words = lesson.remarks.get((section, name, item))
+    return f"  # {safe(words)}" if words else ""

@@ -1,0 +1,74 @@
+"""What was read inside TLS, as the completion argument tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from supervisor.events import ProcessKey
+from supervisor.evidence.facts import Facts
+
+
+class RequestMade(Struct, frozen=True, kw_only=True):
+    """One request and its answer; ``method`` is null for a stream that was no HTTP. Digests are of bodies."""
+
+    host: str
+    port: int
+    method: str | None
+    url: str | None
+    status: int | None
+    bytes_out: int
+    bytes_in: int
+    digest_out: str
+    digest_in: str | None
+    complete: bool
+    process: str | None
+    events: tuple[int, ...]
+
+
+class UnreadSeen(Struct, frozen=True, kw_only=True):
+    """A connection that was ended because the ``client`` or the ``server`` did not agree to be read."""
+
+    host: str
+    port: int
+    side: str
+    reason: str
+    process: str | None
+    events: tuple[int, ...]
+
+
+def requests_made(facts: Facts, ids: Mapping[ProcessKey | None, str | None]) -> tuple[RequestMade, ...]:
+    """List the requests; ``ids`` gives each process its id."""
+    return tuple(
+        RequestMade(
+            host=one.host,
+            port=one.port,
+            method=one.method,
+            url=one.url,
+            status=one.status,
+            bytes_out=one.bytes_out,
+            bytes_in=one.bytes_in,
+            digest_out=one.digest_out,
+            digest_in=one.digest_in,
+            complete=one.complete,
+            process=ids.get(one.process),
+            events=one.events,
+        )
+        for one in facts.requests
+    )
+
+
+def unread_seen(facts: Facts, ids: Mapping[ProcessKey | None, str | None]) -> tuple[UnreadSeen, ...]:
+    """List the connections that could not be read."""
+    return tuple(
+        UnreadSeen(
+            host=one.host,
+            port=one.port,
+            side=one.side,
+            reason=one.reason,
+            process=ids.get(one.process),
+            events=one.events,
+        )
+        for one in facts.unread
+    )

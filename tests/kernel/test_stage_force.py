@@ -1,0 +1,117 @@
+"""Committing over what the host changed meanwhile: only what was left alone is touched, and nothing is half-done."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from staged_trial import Trial, everything
+
+from supervisor.launch.stage import Stage
+
+pytestmark = pytest.mark.kernel("overlay")
+
+
+def meanwhile(trial: Trial, script: str) -> None:
+    """Let somebody else change the host."""
+    subprocess.run(["bash", "-euc", script], cwd=trial.host, check=True)
+
+
+def texts(top: Path) -> dict[str, str | None]:
+    """Read every file below a directory; a directory has no text."""
+    return {str(path.relative_to(top)): path.read_text() if path.is_file() else None for path in sorted(top.rglob("*"))}
+
+
+CONFLICTS = {
+    "a file that both changed": ("echo 1 > a", "echo trial > a", "echo host > a"),
+    "a file that both made": ("true", "echo trial > a", "echo host > a"),
+    "a file that the trial removed": ("echo 1 > a", "rm a", "echo host > a"),
+    "a directory that the trial removed": ("mkdir d; echo 1 > d/x", "rm -r d", "echo host > d/y"),
+    "a directory that became a file": ("mkdir d; echo 1 > d/x", "rm -r d; echo trial > d", "echo host > d/y"),
+    "a file that became a directory": ("echo 1 > a", "rm a; mkdir a; echo trial > a/x", "echo host > a"),
+    "a file in a directory that moved": ("mkdir d; echo 1 > d/x; echo 2 > d/y", "mv d e; echo t > e/x", "echo h > d/x"),
+    "a place that a directory moved to": ("mkdir d; echo 1 > d/x", "mv d e", "mkdir e; echo host > e/z"),
+    "a file deep in a new directory": ("true", "mkdir -p n/m; echo trial > n/m/x", "mkdir -p n/m; echo host > n/m/x"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("first", ["commit before", "forced at once"])
+@pytest.mark.parametrize("case", CONFLICTS)
+def test_a_forced_commit_shows_what_the_trial_saw(tmp_path: Path, case: str, first: str) -> None:
+    """Whether or not a commit left the paths alone before, afterwards the workspace is what the trial's view was."""
+    begin, act, host = CONFLICTS[case]
+    trial = Trial(tmp_path / "t", script=begin + "; echo same > untouched")
+    trial.act(script=act)
+    meanwhile(trial, host)
+    with trial.stage as stage:
+        if first == "commit before":
+            assert stage.commit(everything).against
+        result = stage.commit(everything, force=True)
+        assert result.against == ()
+        assert stage.commit(everything).against == ()
+    assert texts(trial.host) == texts(trial.plain)
+    assert not list(trial.host.glob(".supervise-*"))
+
+
+def test_only_what_was_left_alone_is_overwritten(tmp_path: Path) -> None:
+    """What was applied and then changed again on the host stays, and so does what may not be written."""
+    trial = Trial(tmp_path / "t", script="echo 1 > a; echo 1 > b; echo 1 > c")
+    trial.act(script="echo trial > a; echo trial > b; echo trial > c")
+    meanwhile(trial, "echo host > a; echo host > c")
+
+    def allowed(path: bytes) -> bool:
+        return path != b"c"
+
+    with trial.stage as stage:
+        assert {left.path: left.why for left in stage.commit(allowed).left} == {
+            b"a": "changed on the host",
+            b"c": "not allowed",
+        }
+        meanwhile(trial, "echo later > b")
+        assert [left.path for left in stage.commit(allowed, force=True).left] == [b"c"]
+    assert texts(trial.host) == {"a": "trial\n", "b": "later\n", "c": "host\n"}
+
+
+def test_without_a_conflict_to_overwrite_nothing_is_done(tmp_path: Path) -> None:
+    """A forced commit after a whole one leaves what the host has done since."""
+    trial = Trial(tmp_path / "t", script="echo 1 > a")
+    trial.act(script="echo trial > a")
+    with trial.stage as stage:
+        assert stage.commit(everything).against == ()
+        meanwhile(trial, "echo host > a")
+        assert stage.commit(everything, force=True).resumed
+    assert texts(trial.host) == {"a": "host\n"}
+
+
+class Died(Exception):  # noqa: N818 - it stands for a death
+    """The commit ends here, as if it was killed."""
+
+
+@pytest.mark.parametrize("step", range(1, 14))
+def test_an_interrupted_overwriting_is_finished(tmp_path: Path, step: int) -> None:
+    """Wherever it ends, the next commit, forced or not, goes on to the same result."""
+    begin, act, host = CONFLICTS["a file in a directory that moved"]
+    trial = Trial(tmp_path / "t", script=begin)
+    trial.act(script=act)
+    meanwhile(trial, host)
+    left = step
+
+    def fault() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise Died
+
+    with trial.stage as stage:
+        assert stage.commit(everything).against
+        try:
+            stage.commit(everything, force=True, fault=fault)
+        except Died:
+            pass
+        else:
+            assert left > 0
+    with Stage(trial.run, os.fsencode(trial.host)) as again:
+        assert again.commit(everything, force=step % 2 == 0).against == ()
+    assert texts(trial.host) == texts(trial.plain)

@@ -1,0 +1,108 @@
+"""`supervise learn`: what a command did becomes the policy under which it is clean."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from scenario_lab import Lab, python
+
+from policies.parse import parse_policy
+
+pytestmark = pytest.mark.kernel("trials")
+
+SCRIPT = """
+import os, socket, tempfile
+open("result.txt", "w").write("done")
+os.makedirs("build", exist_ok=True)
+for n in range(4):
+    open(f"build/{n}", "w").write("x")
+handle, path = tempfile.mkstemp(dir="scratch")
+os.close(handle)
+os.unlink(path)
+for host, port in (("api.test", 443), ("db.test", 5432), ("203.0.113.9", 8080)):
+    try:
+        with socket.create_connection((host, port), 20) as end:
+            end.sendall(b"secret question")
+    except OSError:
+        pass
+try:
+    socket.gethostbyname("only-asked.test")
+except OSError:
+    pass
+print("the output of the command")
+"""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """A lab whose workspace has a directory."""
+    base = tmp_path_factory.mktemp("learn")
+    made = Lab(base / "home", base / "work", {"MY_API_TOKEN": "s3cret-value"})
+    made.home.mkdir(mode=0o700)
+    (made.work / "scratch").mkdir(parents=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def learned(lab: Lab) -> tuple[str, bytes]:
+    """What `learn` printed on both streams."""
+    ended = lab.call("learn", "--", *python(SCRIPT))
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.decode(), ended.stderr
+
+
+def test_what_was_done_is_allowed_and_no_more(learned: tuple[str, bytes]) -> None:
+    """Hosts by name and port, files one by one, directories for what is made and for what comes and goes."""
+    policy = parse_policy(learned[0], place="learned")
+    assert set(policy.network.allow) == {"api.test:443", "db.test:5432", "203.0.113.9:8080", "only-asked.test:443"}
+    assert policy.network.default == "deny"
+    assert set(policy.files.write or ()) == {"result.txt", "build", "scratch/*"}
+
+
+def test_it_says_what_it_saw_and_what_it_left_out(learned: tuple[str, bytes]) -> None:
+    """Comments beside each line; credentials by name only."""
+    assert '"api.test:443",  # 1 connection, 15 bytes sent' in learned[0]
+    assert '"only-asked.test:443",  # looked up only' in learned[0]
+    assert "MY_API_TOKEN" in learned[0]
+    assert "s3cret-value" not in learned[0]
+
+
+def test_only_the_policy_is_on_stdout(learned: tuple[str, bytes]) -> None:
+    """So that it can be redirected into a file; the command's own output goes to stderr."""
+    assert tomllib.loads(learned[0])["name"] == "learned"
+    assert b"the output of the command" in learned[1]
+
+
+def test_nothing_of_the_trial_is_left(lab: Lab, learned: tuple[str, bytes]) -> None:
+    """Its writes are gone, also from the stage."""
+    assert learned[0]
+    assert [path.name for path in lab.work.iterdir()] == ["scratch"]
+    assert b"discarded" in lab.call("diff", "last").stderr
+
+
+def test_the_same_command_is_clean_under_what_was_learned(lab: Lab, learned: tuple[str, bytes], tmp_path: Path) -> None:
+    """The round trip: nothing of it violates the policy that was printed."""
+    policy = tmp_path / "learned.toml"
+    policy.write_text(learned[0])
+    ran = lab.run("-p", str(policy), "--commit", "never", "--", *python(SCRIPT))
+    assert ran.report["scope"]["violations"] == []
+    assert ran.scope == "clean"
+
+
+def test_a_policy_that_was_given_is_added_to(lab: Lab, tmp_path: Path) -> None:
+    """What it says is kept."""
+    base = tmp_path / "base.toml"
+    base.write_text('schema = 1\nname = "base"\n[claim]\noutcome = "result.txt"\n[network]\nallow = ["base.test"]\n')
+    ended = lab.call("learn", "-p", str(base), "--", "sh", "-c", "echo x > result.txt")
+    policy = parse_policy(ended.stdout.decode(), place="learned")
+    assert policy.claim.outcome == "result.txt"
+    assert policy.network.allow == ("base.test:443",)
+    assert policy.files.write == ("result.txt",)
+
+
+def test_a_command_that_does_not_exist_teaches_nothing(lab: Lab) -> None:
+    """No policy is printed, and the exit code says why."""
+    ended = lab.call("learn", "--", "/no/such/program")
+    assert (ended.returncode, ended.stdout) == (127, b"")

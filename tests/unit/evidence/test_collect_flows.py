@@ -1,0 +1,219 @@
+"""Connections and look-ups, added up to flows; the gateway's account against the kernel's; what scope makes of both."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from transcript import MAIN, Transcript, policy_for
+
+from supervisor import events as ev
+from supervisor.evidence.facts import Facts
+from supervisor.verdict.judge import judge
+
+API: dict[str, Any] = {"ip": "203.0.113.7", "port": 443, "host": "api.test"}
+
+
+class Served(Transcript):
+    """A trial that a gateway serves: told to `finish`, which adds its account and the kernel's."""
+
+    def __init__(self) -> None:
+        """Begin it."""
+        super().__init__()
+        self.begin()
+        self.add(ev.GatewayStarted, process=None)
+
+    def connect(self, number: int, *, out: int = 0, back: int = 0, closes: bool = True, **more: Any) -> None:
+        """Tell of one allowed connection."""
+        self.add(ev.ConnectionAllowed, connection=number, **{**API, **more})
+        if closes:
+            self.close(number, out=out, back=back, **more)
+
+    def close(self, number: int, *, out: int = 0, back: int = 0, **more: Any) -> None:
+        """Tell of its end."""
+        self.add(
+            ev.ConnectionClosed, connection=number, decision="allowed", bytes_out=out, bytes_in=back,
+            opened_ns=self.now_ns, **{**API, **more},
+        )  # fmt: skip
+
+    def finish(
+        self, *, connections: int = 0, received: int = 0, starts: int | None = None, counted: int | None = None
+    ) -> Facts:
+        """End the trial; ``connections`` and ``received`` are the gateway's words, the others the kernel's."""
+        self.exit()
+        self.endpoint()
+        self.settled()
+        self.end()
+        self.add(ev.GatewayStopped, process=None, connections=connections, questions=0, received_bytes=received)
+        self.events = [event for event in self.events if not isinstance(event, ev.TrialCounted)]
+        self.events = [replace(event, n=n) for n, event in enumerate(self.events)]
+        self.add(
+            ev.TrialCounted, process=None, egress_packets=0, egress_bytes=0,
+            gateway_starts=connections if starts is None else starts,
+            gateway_bytes=received if counted is None else counted,
+        )  # fmt: skip
+        return self.facts()
+
+
+def test_connections_to_one_host_are_one_flow_with_their_bytes() -> None:
+    """Opened and closed are joined by the connection's number; further ones to the same host are added."""
+    trial = Served()
+    trial.connect(1, out=10, back=20)
+    trial.connect(2, out=1, back=2)
+    facts = trial.finish(connections=2, received=11)
+    (flow,) = facts.flows
+    assert (flow.host, flow.decision, flow.connections) == ("api.test", "allowed", 2)
+    assert (flow.bytes_out, flow.bytes_in, flow.unfinished) == (11, 22, 0)
+    assert facts.gaps == ()
+    assert judge(facts, policy_for()).scope.verdict == "clean"
+
+
+@given(st.randoms(use_true_random=False))
+def test_the_order_of_delivery_changes_nothing(chance: random.Random) -> None:
+    """Kernel and gateway tell of one thing in either order, and closed may come before opened."""
+    trial = Served()
+    for number in range(1, 9):
+        trial.connect(number, out=number)
+    whole = trial.finish(connections=8, received=36)
+    shuffled = list(trial.events)
+    chance.shuffle(shuffled)
+    assert trial.facts(events=shuffled).flows == whole.flows
+
+
+def test_what_was_refused_violates_and_says_what_would_allow_it() -> None:
+    """The text names the host, the address, why, and the option."""
+    trial = Served()
+    trial.add(
+        ev.ConnectionBlocked, origin=ev.Origin.GATEWAY, transport="tcp", connection=1, host="evil.test",
+        ip="203.0.113.9", port=443, rule="names", reason="no rule allows it", would_allow="--allow evil.test:443",
+    )  # fmt: skip
+    scope = judge(trial.finish(connections=1), policy_for()).scope
+    (violation,) = scope.violations
+    assert violation.rule == "blocked-connection"
+    for word in ("evil.test:443", "203.0.113.9", "no rule allows it", "--allow evil.test:443 would allow it"):
+        assert word in violation.text
+
+
+def test_a_look_up_of_a_forbidden_name_violates_by_itself() -> None:
+    """A name that is asked for can carry what must not leave; one that is answered is no flow."""
+    trial = Served()
+    for record in ("A", "AAAA"):
+        trial.add(ev.NameAsked, name="c2VjcmV0.evil.test", record=record, decision="refused", reason="no rule")
+    trial.add(ev.NameAsked, name="api.test", record="A", decision="answered", answers=("203.0.113.7",))
+    trial.add(ev.NameAsked, name="trial", record="A", decision="local")
+    facts = trial.finish()
+    (flow,) = facts.flows
+    assert (flow.protocol, flow.host, flow.decision, len(flow.events)) == ("dns", "c2VjcmV0.evil.test", "blocked", 2)
+    (violation,) = judge(facts, policy_for()).scope.violations
+    assert violation.rule == "forbidden-lookup"
+
+
+def test_a_swallowed_connection_violates() -> None:
+    """It was meant to leave, whoever accepted it."""
+    trial = Served()
+    trial.add(ev.ConnectionSinkholed, connection=1, **API)
+    trial.add(ev.ConnectionClosed, connection=1, decision="sinkholed", kept_bytes=13, data_out=b"TOP-SECRET-91", **API)
+    facts = trial.finish(connections=1, received=13)
+    (flow,) = facts.flows
+    assert (flow.decision, flow.bytes_out, flow.kept_bytes) == ("sinkholed", 0, 13)
+    assert [one.rule for one in judge(facts, policy_for()).scope.violations] == ["sinkholed-connection"]
+
+
+def test_the_test_of_the_box_is_no_flow_of_the_trial() -> None:
+    """What CMD's process did before its release, and what nobody can be named for, is not CMD's."""
+    trial = Transcript()
+    trial.add(ev.ConnectionBlocked, transport="tcp", ip="192.0.2.1", port=9, rule="canary")
+    trial.add(ev.ConnectionBlocked, process=None, transport="tcp", ip="192.0.2.1", port=9, rule="canary")
+    trial.begin()
+    assert trial.facts().flows == ()
+
+
+def test_a_flow_of_a_process_that_is_not_known_is_kept() -> None:
+    """Missing attribution hides no transmission."""
+    trial = Served()
+    trial.connect(1, out=5, process=None)
+    (flow,) = trial.finish(connections=1, received=5).flows
+    assert flow.process is None
+
+
+def test_a_connection_that_is_open_at_the_endpoint_is_counted() -> None:
+    """And what happens after the endpoint is marked."""
+    trial = Served()
+    trial.add(ev.ConnectionAllowed, connection=1, **API)
+    trial.exit()
+    trial.endpoint()
+    trial.add(ev.ConnectionClosed, connection=1, decision="allowed", bytes_out=3, opened_ns=1, **API)
+    trial.settled()
+    trial.end()
+    facts = trial.facts()
+    (flow,) = facts.flows
+    assert (flow.open_at_endpoint, flow.after_endpoint, flow.unfinished) == (1, True, 0)
+    (effect,) = [one for one in judge(facts, policy_for()).open_effects if one.route == "network"]
+    assert "open at the endpoint" in effect.what
+
+
+def test_a_host_that_was_sent_something_is_an_open_route_to_other_runs_only() -> None:
+    """Finality and scope stand; another run can meet what it left there."""
+    trial = Served()
+    trial.connect(1, out=10)
+    facts = trial.finish(connections=1, received=10)
+    judged = judge(facts, policy_for())
+    assert (judged.finality.verdict, judged.scope.verdict) == ("final", "clean")
+    assert judged.separation.verdict == "unresolved"
+    assert [route.route for route in judged.separation.routes] == ["network"]
+
+
+@pytest.mark.parametrize(
+    ("account", "rule"),
+    [
+        ({"connections": 1, "starts": 2}, "unexplained-connections"),
+        ({"connections": 2, "starts": 1}, "unexplained-connections"),
+        ({"connections": 1, "received": 10, "counted": 9}, "unexplained-bytes"),
+        ({"connections": 1, "received": 4}, "unexplained-bytes"),
+    ],
+)
+def test_an_account_that_does_not_agree_is_a_gap(account: dict[str, int], rule: str) -> None:
+    """What the gateway says it took, passed on and accepted is held against the kernel's counters."""
+    trial = Served()
+    trial.connect(1, out=5)
+    facts = trial.finish(**{"received": 5, **account})
+    assert rule in {gap.rule for gap in facts.gaps}
+    assert judge(facts, policy_for()).scope.verdict == "unresolved"
+
+
+def test_a_gateway_that_died_leaves_everything_unresolved() -> None:
+    """Refused unseen is not the same as not tried."""
+    trial = Served()
+    trial.add(ev.GatewayDied, process=None, problem="its process ended")
+    trial.exit()
+    trial.endpoint()
+    trial.settled()
+    trial.end()
+    facts = trial.facts()
+    judged = judge(facts, policy_for())
+    assert [gap.rule for gap in facts.gaps] == ["gateway-died"]
+    verdicts = (judged.finality.verdict, judged.separation.verdict, judged.scope.verdict)
+    assert verdicts == ("unresolved", "unresolved", "unresolved")
+
+
+def test_a_gateway_that_gave_no_account_is_a_gap() -> None:
+    """Started, and never heard of again."""
+    trial = Served()
+    trial.end()
+    assert "gateway-unaccounted" in {gap.rule for gap in trial.facts().gaps}
+
+
+def test_a_trial_without_a_gateway_owes_no_account() -> None:
+    """Logs from before there was one read as they did."""
+    trial = Transcript()
+    trial.begin()
+    trial.exit()
+    trial.endpoint()
+    trial.settled()
+    trial.end()
+    assert trial.facts().gaps == ()
+    assert MAIN in {process.key for process in trial.facts().processes}
