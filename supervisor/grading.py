@@ -59,6 +59,12 @@ class Subject:
     digest: str | None = None
     nested: tuple[tuple[bytes, bytes], ...] = ()
 
+    def captures(self, workspace: bytes) -> dict[bytes, bytes]:
+        """Give what was captured, by the directory of the workspace that it is over."""
+        top = workspace.rstrip(b"/") + b"/"
+        own = {b"": self.layers[0]} if self.layers else {}
+        return own | {point.removeprefix(top): layer for point, layer in self.nested}
+
 
 @dataclass(slots=True, kw_only=True)
 class Grader:
@@ -257,8 +263,8 @@ def _changed_by_others(subject: Subject, did: GraderDid, began_ns: int | None) -
     """
     if began_ns is None:
         return None
-    upper = subject.layers[0] if subject.layers else None
-    changed = find_changed(did.footprint, did.listed, upper, subject.base, (), began_ns, early=False)
+    captures = subject.captures(subject.base)
+    changed = find_changed(did.footprint, did.listed, captures, subject.base, (), began_ns, early=False)
     names = ", ".join(path.decode("utf-8", "backslashreplace") for path in changed[:5])
     return f"somebody else changed what it looked at while the trial ran: {names}" if changed else None
 

@@ -201,9 +201,9 @@ class _Judging:
     def _unlike(self, facts: Facts, subject: Subject, did: GraderDid) -> str | None:
         """Say which of what the grader looked at is no longer as it was."""
         ended_ns = (facts.timeline.emptied_ns or 0) + facts.timeline.realtime_offset_ns
-        upper = subject.layers[0] if subject.layers else None
+        captures = subject.captures(self._kept.manifest.workspace)
         changed = find_changed(
-            did.footprint, did.listed, upper, subject.base, facts.files, ended_ns, early=subject.state != "settled"
+            did.footprint, did.listed, captures, subject.base, facts.files, ended_ns, early=subject.state != "settled"
         )
         if not changed:
             return None

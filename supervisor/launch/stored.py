@@ -17,7 +17,7 @@ from supervisor.launch.tree import Tree
 def find_changed(
     footprint: Iterable[bytes],
     listed: Iterable[bytes],
-    upper: bytes | None,
+    captures: Mapping[bytes, bytes],
     base: bytes,
     histories: Iterable[FileHistory],
     since_ns: int,
@@ -29,7 +29,7 @@ def find_changed(
     Args:
         footprint: paths that the grader looked at, relative to the workspace.
         listed: directories whose names it read.
-        upper: the capture, as an upper tree, or None.
+        captures: the upper trees of the capture, by the directory of the workspace that each is over (``b""`` is all).
         base: the workspace as it is now.
         histories: of the trial.
         since_ns: what was changed after it is not as it was, CLOCK_REALTIME; the trial's own changes are told apart.
@@ -37,9 +37,9 @@ def find_changed(
     """
     known = {history.path: history for history in histories if history.in_workspace and history.changes}
     with ExitStack() as stack:
-        capture = None if upper is None else stack.enter_context(Tree(upper))
+        kept = {prefix: stack.enter_context(Tree(upper)) for prefix, upper in captures.items()}
         tree, observer = stack.enter_context(Tree(base)), Observer()
-        paths = [path for path in _looked_at(footprint, listed, known) if capture is None or not capture.lstat(path)]
+        paths = [path for path in _looked_at(footprint, listed, known) if not _is_kept(path, kept)]
         return tuple(path for path in paths if _differs(tree, observer, path, known, since_ns, early=early))
 
 
@@ -47,6 +47,15 @@ def _looked_at(footprint: Iterable[bytes], listed: Iterable[bytes], known: Itera
     """Give the paths themselves, and of the directories those names that the trial changed."""
     directories = frozenset(listed)
     return dict.fromkeys((*footprint, *(path for path in known if (path.rpartition(b"/")[0] or b".") in directories)))
+
+
+def _is_kept(path: bytes, captures: Mapping[bytes, Tree]) -> bool:
+    """Tell whether a capture decides what a path shows."""
+    for prefix, tree in captures.items():
+        inner = path if not prefix else path.removeprefix(prefix + b"/")
+        if (not prefix or inner != path) and tree.lstat(inner) is not None:
+            return True
+    return False
 
 
 def _differs(
