@@ -15,7 +15,6 @@ from typing import Any
 from policies.amounts import plain_amount, plain_bytes
 from policies.durations import format_duration, format_period
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
-from policies.services import services_to_list
 from policies.types import Memory, Period, Policy, SharedPlace
 
 _AMOUNTS = frozenset({Shape.COUNT, Shape.CPUS, Shape.SIZE})
@@ -25,8 +24,14 @@ def policy_to_mapping(policy: Policy) -> dict[str, Any]:
     """Give the tables of the policy's file, every key that has a value among them."""
     tables = {section.name: _value(section, getattr(policy, section.name)) for section in SECTIONS}
     # Left out where there are none: a policy from before there were services keeps its digest.
-    services = {"services": services_to_list(policy.services)} if policy.services else {}
+    services = {"services": _services(policy)} if policy.services else {}
     return {"schema": SCHEMA_VERSION, "name": policy.name, **tables, **services}
+
+
+def _services(policy: Policy) -> list[dict[str, Any]]:
+    from policies.services import services_to_list  # noqa: PLC0415 - hardly any policy has one
+
+    return services_to_list(policy.services)
 
 
 def canonical_bytes(policy: Policy) -> bytes:

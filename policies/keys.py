@@ -174,6 +174,13 @@ STOP = Section(
     keys=(
         Key(name="wall", field="wall_s", shape=Shape.DURATION, about="Wall time after which the trial is ended."),
         Key(
+            name="tool_calls",
+            field="tool_calls",
+            shape=Shape.COUNT,
+            about="Calls of tools; the one after them ends the trial.",
+        ),
+        Key(name="tokens", field="tokens", shape=Shape.COUNT, about="Tokens that the trial may say that it used."),
+        Key(
             name="role",
             field="role",
             shape=Shape.CHOICE,

@@ -14,7 +14,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
-from policies import services
 from policies.amounts import parse_bytes, parse_count, parse_cpus, parse_memory
 from policies.durations import parse_duration, parse_period
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
@@ -122,7 +121,9 @@ def policy_from_mapping(document: Mapping[str, Any]) -> Policy:
     }
     with mistakes:
         if "services" in document:
-            tables["services"] = services.parse_services(document["services"], _refuse_unknown)
+            from policies.services import parse_services  # noqa: PLC0415  (hardly any policy has one)
+
+            tables["services"] = parse_services(document["services"], _refuse_unknown)
     mistakes.tell()
     policy = Policy(name=name, **tables)
     check_policy(policy)

@@ -130,9 +130,15 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRule:
-    """What ends the trial, in which role, and what happens then. ``wall_s`` None is no limit."""
+    """What ends the trial, in which role, and what happens then. A limit that is None is none.
+
+    Attributes:
+        tool_calls, tokens: as `supervise tool` counts them, or as the trial says of itself.
+    """
 
     wall_s: float | None = None
+    tool_calls: int | None = None
+    tokens: int | None = None
     role: LimitRole = LimitRole.TASK
     at_endpoint: AtEndpoint = AtEndpoint.FOLLOW
     settle_s: float = 2.0

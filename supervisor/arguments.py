@@ -295,9 +295,14 @@ def _policy_command_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 _RUN = "id, unique prefix, `last` or a directory"
-
-TRIALS = frozenset({"run", "learn"})
+TRIALS = frozenset({"run", "learn", "tool"})
 """The commands that run a CMD."""
+
+
+def _settle_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_positional(parser, "RUN", _RUN)
+    route_arguments.add_settle(parser)
+
 
 COMMANDS = {
     command.name: command
@@ -380,6 +385,18 @@ COMMANDS = {
             usage="supervise discard RUN",
             about="Forget the staged writes of a run.",
             add_arguments=_word("RUN", _RUN),
+        ),
+        Command(
+            name="tool",
+            usage="supervise tool [OPTIONS] -- SERVER [ARG…]",
+            about="Run a tool server (MCP, stdio) as a trial, and count its calls.",
+            add_arguments=add_run_options,
+        ),
+        Command(
+            name="settle",
+            usage="supervise settle RUN [--for D]",
+            about="Go on asking the services that keep a run open.",
+            add_arguments=_settle_arguments,
         ),
         Command(
             name="replay",

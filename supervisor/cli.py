@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(words: Sequence[str], closed: frozenset[int]) -> int:
     parsed = parse_arguments(words)
-    if parsed.help is None and parsed.command == "run" and not parsed.options.version:
+    if parsed.help is None and parsed.command in {"run", "tool"} and not parsed.options.version:
         return _run(parsed, closed)
     if 1 in closed:
         message = "expected an open one to print on, got a closed one"
@@ -88,7 +88,7 @@ def _dispatch(words: Sequence[str], closed: frozenset[int]) -> int:
         return 0
     if parsed.command == "learn":
         return _learn(parsed, closed)
-    return _version() if parsed.command == "run" else _other(parsed)
+    return _version() if parsed.command in {"run", "tool"} else _other(parsed)
 
 
 def _other(parsed: Parsed) -> int:
@@ -118,7 +118,7 @@ def _run(parsed: Parsed, closed: frozenset[int]) -> int:
     warn(warnings(parsed, request))
     if parsed.options.dry_run:
         return _dry_run(request)
-    outcome = _start(request)
+    outcome = _start(_with_relay(request) if parsed.command == "tool" else request)
     code = _exit_code(outcome, request)
     if request.json:
         write_bytes([(outcome.directory / "completion.json").read_bytes()])
@@ -160,6 +160,18 @@ def _begin_loading() -> None:
 
     sys.setswitchinterval(SWITCH_S)
     begin_loading()
+
+
+def _with_relay(request: RunRequest) -> RunRequest:
+    """Put ourselves between the caller and what runs: what it reads and writes goes through us."""
+    from dataclasses import replace  # noqa: PLC0415
+
+    from supervisor.tool_relay import ToolRelay  # noqa: PLC0415
+
+    if request.json or {0, 1} & request.closed:
+        message = "expected open standard streams for the tool's messages, and no --json"
+        raise UsageError(message, place="tool")
+    return replace(request, relay=ToolRelay())
 
 
 def _start(request: RunRequest) -> Outcome:

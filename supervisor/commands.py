@@ -174,6 +174,17 @@ def _discard(parsed: Parsed) -> int:
     return 0
 
 
+def _settle(parsed: Parsed) -> int:
+    from policies.durations import parse_duration  # noqa: PLC0415
+    from supervisor.settling import settle_run, told  # noqa: PLC0415
+
+    options, home = parsed.options, open_home()
+    for_s = None if options.for_s is None else parse_duration(options.for_s, place="--for")
+    settled = settle_run(home, options.run, dict(os.environ), for_s=for_s)
+    print_text("\n".join(told(settled.completion.run, settled)))
+    return 0
+
+
 def _replay(parsed: Parsed) -> int:
     from supervisor.replaying import replay, table, to_json  # noqa: PLC0415
 
@@ -262,6 +273,7 @@ COMMANDS: dict[str, Callable[[Parsed], int]] = {
     "key": _key,
     "commit": _commit,
     "discard": _discard,
+    "settle": _settle,
     "replay": _replay,
     "policy": _policy_command,
 }

@@ -26,7 +26,7 @@ def exit_code(completion: Completion, require: frozenset[Requirement] = frozense
 def child_code(completion: Completion) -> int:
     """Give the child's code, 124 when a limit of ours ended it, 125 when nobody witnessed how it ended."""
     endpoint = completion.endpoint
-    if endpoint.reason == "timeout":
+    if endpoint.reason in {"timeout", "budget"}:
         return TIMED_OUT
     if endpoint.signal is not None:
         return SIGNAL_BASE + endpoint.signal

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _KILL_AFTER_S = 2.0
 _TELL_EVERY_S = 0.25
 _BOUNDARY = "boundary"
+_LONG_S = 60.0
+"""A period longer than this is not waited out for services alone: ``supervise settle`` goes on with the run later."""
 _GOING_ON = frozenset({AtEndpoint.FOLLOW, AtEndpoint.ISOLATE})
 _TERMINAL = "terminal"
 
@@ -60,9 +62,20 @@ class Watch:
     asked: bool = False
     outlived: bool = False
 
-    def until(self, fd: int, deadline_ns: int | None, *, tick: Callable[[], None] | None = None) -> bool:
-        """Wait until ``fd`` is readable; False when the deadline (CLOCK_BOOTTIME) passed or we were told to stop."""
-        while not self.stopping:
+    def until(
+        self,
+        fd: int,
+        deadline_ns: int | None,
+        *,
+        tick: Callable[[], None] | None = None,
+        within_budget: bool = False,
+    ) -> bool:
+        """Wait until ``fd`` is readable.
+
+        False when the deadline (CLOCK_BOOTTIME) passed, a budget was used up (if that matters), or we were told to
+        stop.
+        """
+        while not self.stopping and not (within_budget and self.trial.budgets.reached):
             left_s = None if deadline_ns is None else (deadline_ns - clock.boottime_ns()) / 1e9
             if left_s is not None and left_s <= 0:
                 return False
@@ -89,12 +102,7 @@ class Watch:
         trial, terminal = self.trial, self.trial.prepared.terminal
         poll = select.poll()
         failing = (trial.consumer.failed, trial.room.failed)
-        watched = dict.fromkeys((fd, self.signals.fileno(), *failing), select.POLLIN)
-        watched[trial.box.trial_notes.fileno()] = select.POLLIN
-        if not self.init_is_gone:
-            watched[trial.box.control.fileno()] = select.POLLIN
-        if terminal is not None and trial.box.pty_master is not None:
-            watched |= terminal.interest()
+        watched = self._watched(fd, *failing)
         for number, wanted in watched.items():
             poll.register(number, wanted)
         wait_s = min(left_s if left_s is not None else 3600.0, _TELL_EVERY_S if ticking else 3600.0)
@@ -114,6 +122,18 @@ class Watch:
             self._notice()
         self.init_is_gone |= bool(said & select.POLLHUP)
         return bool(ready.get(fd, 0))
+
+    def _watched(self, *descriptors: int) -> dict[int, int]:
+        """Give everything that is polled for, beside these descriptors, with the events of each."""
+        trial, terminal = self.trial, self.trial.prepared.terminal
+        watched = dict.fromkeys((*descriptors, self.signals.fileno(), trial.box.trial_notes.fileno()), select.POLLIN)
+        if not trial.budgets.reached:
+            watched[trial.budgets.fileno()] = select.POLLIN
+        if not self.init_is_gone:
+            watched[trial.box.control.fileno()] = select.POLLIN
+        if terminal is not None and trial.box.pty_master is not None:
+            watched |= terminal.interest()
+        return watched
 
     def _notice(self) -> None:
         notice = self.trial.box.read_notice()
@@ -160,7 +180,7 @@ def follow(trial: Trial, stage: Stage | InPlace, signals: Signals) -> None:
     watch = Watch(trial=trial, signals=signals)
     stop = trial.prepared.request.policy.stop
     deadline = None if stop.wall_s is None else trial.released_ns + int(stop.wall_s * 1e9)
-    ended = watch.until(trial.box.pidfd, deadline)
+    ended = watch.until(trial.box.pidfd, deadline, within_budget=True)
     trial.tell(Phase.ENDPOINT)
     endpoint_ns = clock.boottime_ns()
     alive = trial.box.members()
@@ -181,7 +201,7 @@ def follow(trial: Trial, stage: Stage | InPlace, signals: Signals) -> None:
 
 def _record_endpoint(trial: Trial, *, ended: bool, alive: tuple[int, ...]) -> None:
     keys = trial.identify(alive)
-    reason = "exit" if ended else "timeout"
+    reason = "exit" if ended else "budget" if trial.budgets.reached else "timeout"
     trial.record(TrialEndpoint, reason=reason, alive=keys)
     trial.boundary()
 
@@ -267,7 +287,8 @@ def _settle_services(watch: Watch, endpoint_ns: int, settle_s: float, within_s: 
     trial = watch.trial
     if trial.services is None:
         return
-    last_s = max(settle_s, within_s or 0.0)
+    last_s = max(settle_s, within_s if within_s is not None and within_s <= _LONG_S else 0.0)
+    within_s = within_s if within_s is not None and within_s <= last_s else None
     watch.outlived |= last_s > 0
     trial.services.follow(on=True)
     for at_s in sorted({within_s or last_s, last_s}):
@@ -298,6 +319,8 @@ def _finish(watch: Watch) -> None:
     while trial.take_notes():
         pass  # nobody is alive who could send more
     trial.record(TrialEmptied, pids_left=left)
+    if trial.relay is not None:
+        trial.relay.finish()
     if watch.outlived:
         watch.ask_services("last")
         watch.hear_services()

@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 
 _TOKEN_BYTES = 4
 
+ShownSocket = tuple[str, bytes, int, int]
+"""A service, and the path, device and inode of its socket."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User:
@@ -77,6 +80,7 @@ class Prepared:
     room_wait_s: float
     claim_digest: str
     key: SigningKey
+    sockets: tuple[ShownSocket, ...]
     credentials: Credentials
     declared: Declared
     inspection: Inspection | None = None
@@ -133,6 +137,8 @@ def prepare(request: RunRequest) -> Prepared:
     manifest = run.write_manifest(described)
     canary = Canary(log=os.fsencode(run.log / "canary"), marker=b"/.supervise-canary-" + run.id.encode())
     stdio = _stdio(request.closed, to_stderr=request.json)
+    if request.relay is not None:
+        stdio = (request.relay.stdin, request.relay.stdout, stdio[2])
     terminal = Terminal.find(stdio)
     rows, columns = terminal.size if terminal else (24, 80)
     cache = home.path / "cache"
@@ -173,6 +179,7 @@ def prepare(request: RunRequest) -> Prepared:
         room_wait_s=room_wait_s,
         claim_digest=claim_digest(described["claim"]),
         key=key,
+        sockets=_sockets(request),
         inspection=inspection,
         credentials=credentials,
         declared=declared,
@@ -282,12 +289,12 @@ def _view(
         uid=user.uid,
         gid=user.gid,
         planted=credentials.planted,
-        sockets=_sockets(request),
+        sockets=tuple(path for _, path, _, _ in _sockets(request)),
     )
 
 
-def _sockets(request: RunRequest) -> tuple[bytes, ...]:
-    """Give the sockets of services that the box must show.
+def _sockets(request: RunRequest) -> tuple[ShownSocket, ...]:
+    """Give the sockets of services that the box must show: name, path, and the kernel's device and inode.
 
     Raises:
         UsageError: one is no socket.
@@ -298,7 +305,9 @@ def _sockets(request: RunRequest) -> tuple[bytes, ...]:
             path = Path(service.socket)
             if not path.is_socket():
                 raise UsageError(f"expected a unix socket, got {service.socket}", place=f"services[{at}].at")
-            found.append(os.fsencode(service.socket))
+            there = path.stat()
+            device = os.major(there.st_dev) << 20 | os.minor(there.st_dev)  # as the kernel has it, MKDEV of kdev_t.h
+            found.append((service.name, os.fsencode(service.socket), device, there.st_ino))
     return tuple(found)
 
 

@@ -36,6 +36,10 @@ _NAMED = 5
 """How many missing runs are named."""
 
 
+ADDENDA = "addenda"
+"""Where in a run's directory what was sealed later lies, see `supervisor.settling`."""
+
+
 class _Verdict(msgspec.Struct):
     verdict: str
 
@@ -58,6 +62,7 @@ class Reading:
         problem: why the log does not vouch for it, or None when it does.
         unsealed: the run was never sealed.
         exit_code: what ``verify`` exits with: 0 when the log vouches, 1 when it does not, 125 when it cannot be read.
+        document: the file that the argument was read from, when it is that of an addendum.
     """
 
     run: str
@@ -66,6 +71,7 @@ class Reading:
     problem: str | None = None
     unsealed: bool = False
     exit_code: int = 0
+    document: Path | None = None
 
     def completion_bytes(self) -> bytes:
         """Give completion.json as it was written; of a run that was never sealed, with nothing resolved.
@@ -78,7 +84,7 @@ class Reading:
         if self.completion is None or self.problem is not None:
             message = f"expected a completion argument that the log vouches for, got: {self.problem}"
             raise LogError(message, place=self.run, hint=f"supervise events {self.run} shows what was logged")
-        return (self.directory / "completion.json").read_bytes()
+        return (self.document or self.directory / "completion.json").read_bytes()
 
 
 def list_runs(home: Home) -> tuple[ListedRun, ...]:
@@ -117,7 +123,22 @@ def read_run(run: RunDir) -> Reading:
     except LogError as err:
         found = _completion_if_any(run)
         return Reading(run=run.id, directory=run.path, completion=found, problem=str(err), exit_code=err.exit_code)
-    return Reading(run=run.id, directory=run.path, completion=read_completion(run))
+    later = addenda(run)
+    latest = later[-1] if later else run
+    return Reading(
+        run=run.id,
+        directory=run.path,
+        completion=read_completion(latest),
+        document=latest.completion if later else None,
+    )
+
+
+def addenda(run: RunDir) -> tuple[RunDir, ...]:
+    """Give the sealed addenda of a run, the oldest first. One that was never sealed counts for nothing."""
+    top = run.path / ADDENDA
+    if not top.is_dir():
+        return ()
+    return tuple(one for one in map(RunDir, sorted(top.iterdir())) if _closed(one))
 
 
 def read_completion(run: RunDir) -> Completion:
@@ -148,14 +169,34 @@ def verify_run(run: RunDir, *, key: str | None = None, witnessed: Path | None = 
         LogError: something is not as it was, or there is nothing to verify.
     """
     verified = verify_log(run.path, key=key, witnessed=witnessed)
+    roots = {".": verified.root}
+    for later in addenda(run):
+        _verify_addendum(later, run, roots, key)
     judgements = run.path / "judgements"
     for place in sorted(judgements.iterdir()) if judgements.is_dir() else ():
-        verify_log(place)
-        judges = RunDir(place).read_manifest().get("judges")
-        if not isinstance(judges, dict) or judges.get("root") != verified.evidence_root:
-            message = f"expected a judgement of the evidence {verified.evidence_root}, got one of something else"
-            raise LogError(message, place=str(place))
+        _verify_judgement(RunDir(place), verified)
     return verified
+
+
+def _verify_judgement(later: RunDir, verified: Verified) -> None:
+    """Verify a judgement of a run, which must be about this evidence; it may be signed by another key."""
+    verify_log(later.path)
+    judges = later.read_manifest().get("judges")
+    if not isinstance(judges, dict) or judges.get("root") != verified.evidence_root:
+        message = f"expected a judgement of the evidence {verified.evidence_root}, got one of something else"
+        raise LogError(message, place=str(later.path))
+
+
+def _verify_addendum(later: RunDir, run: RunDir, roots: dict[str, str], key: str | None) -> None:
+    """Verify one addendum, which must go on with this run and with every addendum before it."""
+    found = verify_log(later.path, key=key)
+    manifest = later.read_manifest()
+    settled = manifest.get("settles")
+    said = {str(one.get("path")): one.get("root") for one in settled} if isinstance(settled, list) else {}
+    if manifest.get("run") != run.id or said != roots:
+        message = f"expected an addendum to the logs {roots}, got one to {said} of {manifest.get('run')}"
+        raise LogError(message, place=str(later.manifest))
+    roots[f"{ADDENDA}/{later.id}"] = found.root
 
 
 def check_proof(data: bytes, home: Home, *, key: str | None) -> tuple[bytes, str]:

@@ -40,7 +40,7 @@ from policies.types import (
     StopRule,
 )
 from supervisor.errors import MachineError
-from supervisor.evidence.facts import ServiceAnswer
+from supervisor.evidence.routes import ServiceAnswer
 from supervisor.launch.state import Home, RunDir
 from supervisor.request import RunRequest
 from supervisor.verdict.completion import Completion

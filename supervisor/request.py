@@ -14,6 +14,7 @@ from supervisor.report.live import Phase, Progress
 
 if TYPE_CHECKING:  # msgspec costs 30 ms, which the parsing of arguments does not need
     from supervisor.launch.state import Home
+    from supervisor.tool_relay import ToolRelay
     from supervisor.verdict.completion import Completion
 
 __all__ = [
@@ -69,6 +70,7 @@ class RunRequest:
         on_notice: gets lines that the operator must see at once, such as that the disk is full; from any thread.
         room_wait_s: how long a trial stands still for want of room for its log before it is ended, or None to find it
             in ``environ`` (see `supervisor.log.room`).
+        relay: passes what CMD reads and writes on standard streams, for ``supervise tool``; None for CMD's own.
     """
 
     argv: tuple[bytes, ...]
@@ -87,6 +89,7 @@ class RunRequest:
     closed: frozenset[int] = frozenset()
     on_notice: Callable[[Sequence[str]], None] = ignore_notice
     room_wait_s: float | None = None
+    relay: ToolRelay | None = None
 
     def with_closed(self, closed: frozenset[int]) -> RunRequest:
         """Give the same request for a caller who has closed some of the standard streams."""

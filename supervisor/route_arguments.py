@@ -16,3 +16,8 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
         default="embedded",
         help="what keeps the queue: embedded (default), or redis, a server of its own",
     )
+
+
+def add_settle(parser: argparse.ArgumentParser) -> None:
+    """Add what ``supervise settle`` takes beside the run."""
+    parser.add_argument("--for", dest="for_s", metavar="D", help="wait no longer than this, such as 10m")

@@ -106,12 +106,15 @@ class ServiceWatch:
     def announce(self, note: str) -> None:
         """Take a note of the trial that names an operation: ``{"service": NAME, "operation": ID}``."""
         named = parse_announcement(note)
-        asked = self._asked.get(named[0]) if named else None
-        if named is None or asked is None:
-            return
+        if named is not None:
+            self.announce_one(*named)
+
+    def announce_one(self, service: str, operation: str) -> None:
+        """Ask a service about one more operation; a name that no service has is passed over."""
+        asked = self._asked.get(service)
         with self._lock:
-            if named[1] not in asked.operations:
-                asked.operations.append(named[1])
+            if asked is not None and operation not in asked.operations:
+                asked.operations.append(operation)
 
     def stop(self) -> None:
         """Ask no more. What a thread failed of is raised.
@@ -130,7 +133,9 @@ class ServiceWatch:
         """Let go of what is left, on the way out."""
         self._moments.put(_STOP)
         if self._thread.is_alive():
-            self._thread.join(SLACK_S)
+            self._thread.join(self.patience_s + SLACK_S)
+        if self._thread.is_alive():
+            return  # it may still write to them, and their numbers must not be somebody else's by then
         os.close(self._answered_fd)
         os.close(self._settled_fd)
 

@@ -26,9 +26,11 @@ from probes.kernel.abi import Network
 from probes.kernel.consumer import Consumer
 from probes.kernel.witness import KernelWitness
 from supervisor import clock
+from supervisor.budget import Budgets
 from supervisor.canary import judge_canary
 from supervisor.errors import LaunchError, SuperviseError
 from supervisor.events import (
+    BudgetReached,
     Event,
     GatewayDied,
     LimitReached,
@@ -37,6 +39,9 @@ from supervisor.events import (
     Origin,
     ProcessKey,
     ServiceAnswered,
+    ServiceShown,
+    ToolAnswered,
+    ToolCalled,
     TrialHeld,
     TrialReleased,
     TrialTested,
@@ -65,6 +70,7 @@ from supervisor.watching import Sharing
 if TYPE_CHECKING:  # hardly any trial has services
     from probes.services.answers import Answer
     from supervisor.service_watch import ServiceWatch
+    from supervisor.tool_relay import ToolRelay
 
 _EMPTY_S = 5.0
 _NOTES_AT_ONCE = 64
@@ -89,7 +95,9 @@ class Trial:
     tape: Tape
     main: ProcessKey
     init: ProcessKey
+    budgets: Budgets
     services: ServiceWatch | None = None
+    relay: ToolRelay | None = None
     released_ns: int = 0
     released: bool = field(default=False)
     captured: dict[str, str] = field(default_factory=dict)
@@ -142,6 +150,7 @@ class Trial:
                 text=note.text,
                 truncated=True if note.truncated else UNSET,
             )
+            self.budgets.note(note.text)
         return count
 
     def record_limits(self) -> None:
@@ -284,6 +293,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
             tape=tape,
             main=main,
             init=init,
+            budgets=_count_budgets(prepared, log, stack),
         )
         trial.record(
             TrialHeld,
@@ -303,6 +313,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         signer.start()
         stack.callback(signer.abandon)
         _watch_services(trial, stack)
+        _start_relay(trial, stack)
         trial.tell(Phase.HELD)
         yield trial
 
@@ -328,6 +339,26 @@ def _hold_box(prepared: Prepared, cgroup: Cgroup, limited: LimitedCgroup, gatewa
         raise (gateway.failure() if err.step == GATEWAY else err) from err
 
 
+def _count_budgets(prepared: Prepared, log: LogWriter, stack: ExitStack) -> Budgets:
+    budgets = Budgets(prepared.request.policy.stop, lambda **fields: record(log, BudgetReached, **fields))
+    stack.callback(budgets.close)
+    return budgets
+
+
+def _start_relay(trial: Trial, stack: ExitStack) -> None:
+    """Begin to pass messages between a client and the server in the box, for ``supervise tool``."""
+    relay = trial.prepared.request.relay
+    if relay is None:
+        return
+    trial.relay = relay
+    stack.callback(relay.close)
+    relay.start(
+        called=lambda **fields: trial.record(ToolCalled, **fields),
+        answered=lambda **fields: trial.record(ToolAnswered, **fields),
+        allows=trial.budgets.call,
+    )
+
+
 def _watch_services(trial: Trial, stack: ExitStack) -> None:
     """Begin to ask the services that the policy names, if there are any."""
     policy = trial.prepared.request.policy
@@ -335,6 +366,8 @@ def _watch_services(trial: Trial, stack: ExitStack) -> None:
         return
     from supervisor.service_watch import watch_services  # noqa: PLC0415 - hardly any trial has one
 
+    for service, path, device, inode in trial.prepared.sockets:
+        trial.record(ServiceShown, service=service, path=path, device=device, inode=inode)
     environ = trial.prepared.request.environ
     trial.services = watch_services(policy, run=trial.prepared.run.id, environ=environ, tell=trial.tell_answer)
     if trial.services is not None:

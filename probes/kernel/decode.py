@@ -366,7 +366,7 @@ def _connecting(raw: Raw) -> Event:
         return ev.ConnectionAttempted(**_address(raw))  # type: ignore[arg-type]
     return ev.ConnectionAttempted(
         n=raw.n, time_ns=raw.time_ns, process=raw.process, transport="unix", path=_unix_name(raw),
-        outside=bool(raw.device), error=raw.error,
+        outside=bool(raw.device), error=raw.error, device=raw.number1 & _LOW, inode=raw.inode,
     )  # fmt: skip
 
 

@@ -522,6 +522,19 @@ static __noinline int on_socket(struct call *c)
 	return TOLD;
 }
 
+/* Which file a peer outside listens at: the caller's own words for it are only words. Abstract sockets have none. */
+static __always_inline void tell_peer(struct w_record *r, struct unix_sock *sk)
+{
+	struct unix_sock *peer = (struct unix_sock *)BPF_CORE_READ(sk, peer);
+	struct dentry *dentry = peer ? BPF_CORE_READ(peer, path.dentry) : NULL;
+	struct inode *inode = dentry ? BPF_CORE_READ(dentry, d_inode) : NULL;
+
+	if (!inode)
+		return;
+	r->inode = BPF_CORE_READ(inode, i_ino);
+	r->number[1] |= kernel_device(inode);
+}
+
 /* Unix sockets only: the cgroup hooks tell the others, with the address that the kernel itself uses. */
 static __noinline int tell_unix(struct call *c, struct sock *sk)
 {
@@ -534,6 +547,8 @@ static __noinline int tell_unix(struct call *c, struct sock *sk)
 	s->record.device = c->kind == W_CONN_ATTEMPTED && c->ret >= 0 && peer_is_outside(sk, c->cgroup);
 	s->record.number[0] = (__u64)AF_UNIX << 32;
 	s->record.number[1] = (__u64)BPF_CORE_READ(sk, sk_type) << 32;
+	if (s->record.device)
+		tell_peer(&s->record, (struct unix_sock *)sk);
 	size = size > 2 ? size - 2 : 0;
 	if (size > 108)
 		size = 108;

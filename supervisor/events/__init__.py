@@ -51,7 +51,7 @@ from supervisor.events.processes import (
     SyscallRefused,
 )
 from supervisor.events.schedules import ScheduleFound
-from supervisor.events.services import ServiceAnswered
+from supervisor.events.services import ServiceAnswered, ServiceShown
 from supervisor.events.sockets import (
     ConnectionAttempted,
     ConnectionBlocked,
@@ -60,6 +60,7 @@ from supervisor.events.sockets import (
     SocketBound,
     SocketCreated,
 )
+from supervisor.events.tools import BudgetReached, ToolAnswered, ToolCalled
 from supervisor.events.trial import (
     CheckpointMissed,
     CheckpointSigned,
@@ -84,6 +85,7 @@ from supervisor.events.trial import (
 from supervisor.events.witness import EventsLost, LogWaited, UnknownRecorded
 
 __all__ = [
+    "BudgetReached",
     "CanaryLeaked",
     "CanaryPlaced",
     "CheckpointMissed",
@@ -144,6 +146,7 @@ __all__ = [
     "RequestSent",
     "ScheduleFound",
     "ServiceAnswered",
+    "ServiceShown",
     "SignalSent",
     "SocketBound",
     "SocketCreated",
@@ -151,6 +154,8 @@ __all__ = [
     "StatesRecorded",
     "StreamDigested",
     "SyscallRefused",
+    "ToolAnswered",
+    "ToolCalled",
     "TrialCounted",
     "TrialEmptied",
     "TrialEndpoint",

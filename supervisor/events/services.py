@@ -24,3 +24,12 @@ class ServiceAnswered(Event, frozen=True, kw_only=True):
     detail: str
     asked_ns: int
     operations: tuple[str, ...] = ()
+
+
+class ServiceShown(Event, frozen=True, kw_only=True):
+    """The socket of a service is in the box at its own path; ``device`` and ``inode`` are of the file."""
+
+    service: str
+    path: bytes
+    device: int
+    inode: int

@@ -27,7 +27,9 @@ class SocketBound(Event, frozen=True, kw_only=True):
 class ConnectionAttempted(Event, frozen=True, kw_only=True):
     """A connection to loopback, to a unix socket, or to an address outside that the gateway then decides about.
 
-    ``outside``: the peer is no process of this trial: a route to a service that this box does not hold.
+    ``outside``: the peer is no process of this trial: a route to a service that this box does not hold. ``device`` and
+    ``inode`` are then of the socket file that it listens at, as the kernel knows it (0 where there is none): ``path``
+    is how the caller called it.
     """
 
     transport: str
@@ -36,6 +38,8 @@ class ConnectionAttempted(Event, frozen=True, kw_only=True):
     path: bytes | None = None
     outside: bool = False
     error: int | None = None
+    device: int = 0
+    inode: int = 0
 
 
 class ConnectionBlocked(Event, frozen=True, kw_only=True):

@@ -36,7 +36,7 @@ class TrialReleased(Event, frozen=True, kw_only=True):
 class TrialEndpoint(Event, frozen=True, kw_only=True):
     """The evaluator stopped asking for actions: CMD ended, or a limit ended it.
 
-    ``reason`` is ``exit`` or ``timeout``. ``alive`` are the processes of the trial
+    ``reason`` is ``exit``, ``timeout`` or ``budget``. ``alive`` are the processes of the trial
     that existed then (CMD's own among them when an observation limit leaves it running).
     """
 

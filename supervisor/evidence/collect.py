@@ -52,6 +52,7 @@ from supervisor.evidence.services import ServiceFold
 from supervisor.evidence.sharing import place_gaps
 from supervisor.evidence.timeline import TimelineFold
 from supervisor.evidence.tree import Tree
+from supervisor.evidence.usage import UsageFold
 
 _FOR_EVER = 1 << 62
 
@@ -162,6 +163,7 @@ def _collect(
         credentials=folds.credentials.finish(cast, processes),
         schedules=folds.schedules.finish(files),
         services=folds.services.finish(),
+        usage=folds.usage.finish(),
         reads=folds.reads.finish(cast),
         touches=met.touches,
         denied=met.denied,
@@ -205,7 +207,7 @@ class _Folds:
         self.flows, self.contacts, self.limits, self.reads = FlowFold(), ContactFold(), LimitFold(), ReadFold()
         self.requests = RequestFold()
         self.credentials = CredentialFold()
-        self.schedules, self.services = ScheduleFold(), ServiceFold()
+        self.schedules, self.services, self.usage = ScheduleFold(), ServiceFold(), UsageFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
         self._reached: list[Event] = []
@@ -219,7 +221,7 @@ class _Folds:
             ProcessReached: self._reached.append,
             TrialCounted: self._counted.append,
         }
-        more = (self.looks, self.reads, self.requests, self.schedules, self.services, self.credentials)
+        more = (self.looks, self.reads, self.requests, self.schedules, self.services, self.credentials, self.usage)
         named = (self.grades, self.references, self.orders)
         for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *more, *named):
             for kind, handle in fold.handlers().items():

@@ -14,6 +14,7 @@ from supervisor.events import (
     DescriptorPassed,
     Event,
     ProcessKey,
+    ServiceShown,
     SocketCreated,
     SyscallRefused,
 )
@@ -24,10 +25,12 @@ from supervisor.evidence.processes import Cast
 _UNIX_DATAGRAM = (1, 2)
 """AF_UNIX and SOCK_DGRAM, the same on every architecture we run on; the socket module is system access."""
 
+_NO_FILE = (0, 0)
+
 _NAMED = 1000
 """How many are kept: the box itself makes none, so that one of the trial's is among them."""
 
-_ContactKey = tuple[ProcessKey | None, str, bool, int | None, bytes | None]
+_ContactKey = tuple[ProcessKey | None, str, bool, int | None, bytes | None, tuple[int, int]]
 _UNDER_WAY = frozenset({errno.EINPROGRESS, errno.EALREADY, errno.EINTR, errno.EISCONN})
 """Errors of a connect that do not say that nobody was reached."""
 
@@ -39,6 +42,7 @@ class ContactFold:
 
     def __init__(self) -> None:
         """Begin with no contact."""
+        self._shown: dict[tuple[int, int], str] = {}
         self._contacts: dict[_ContactKey, list[tuple[int, int]]] = {}
         self._refusals: dict[_RefusalKey, Numbers] = {}
         self._datagram: list[tuple[ProcessKey | None, int, int]] = []
@@ -50,18 +54,25 @@ class ContactFold:
             DescriptorPassed: self._descriptor,
             SyscallRefused: self._refused,
             SocketCreated: self._socket,
+            ServiceShown: self._show,
         }
+
+    def _show(self, event: Event) -> None:
+        if isinstance(event, ServiceShown) and event.inode:
+            self._shown[event.device, event.inode] = event.service
 
     def _connection(self, event: Event) -> None:
         if isinstance(event, ConnectionAttempted) and event.outside:
             what = f"{event.transport} socket {_where(event.path, event.ip, event.port)}"
             error = None if event.error in _UNDER_WAY else event.error
-            self._add((event.process, what, False, error, event.path), event)
+            self._add((event.process, what, False, error, event.path, (event.device, event.inode)), event)
 
     def _descriptor(self, event: Event) -> None:
         if isinstance(event, DescriptorPassed) and event.outside:
             word = "received from" if event.received else "sent to"
-            self._add((event.process, f"descriptor {word} {_where(event.path)}", True, None, event.path), event)
+            self._add(
+                (event.process, f"descriptor {word} {_where(event.path)}", True, None, event.path, _NO_FILE), event
+            )
 
     def _add(self, key: _ContactKey, event: Event) -> None:
         self._contacts.setdefault(key, []).append((event.time_ns, event.n))
@@ -82,7 +93,7 @@ class ContactFold:
     def contacts(self, cast: Cast) -> tuple[OutsideContact, ...]:
         """Build the trial's contacts, first one first."""
         found = []
-        for (process, what, descriptor, error, path), entries in self._contacts.items():
+        for (process, what, descriptor, error, path, file), entries in self._contacts.items():
             kept = sorted(entry for entry in entries if not cast.ignores(process, entry[0]))
             if kept:
                 found.append(
@@ -95,6 +106,7 @@ class ContactFold:
                         error=error,
                         path=path,
                         last_ns=kept[-1][0],
+                        service=self._shown.get(file),
                     )
                 )
         return tuple(sorted(found, key=lambda contact: contact.events))

@@ -13,6 +13,7 @@ import msgspec
 
 from supervisor.events import Kind, ProcessKey
 from supervisor.evidence.requests import Request, Unread
+from supervisor.evidence.routes import Schedule, ServiceSeen, Usage
 from supervisor.evidence.said import EventMatch, GradeRun, OrderKept, ReferenceMet
 
 
@@ -284,6 +285,7 @@ class OutsideContact:
         first_ns: when it first happened.
         error: errno when no attempt succeeded, else None.
         path: of the socket, as the trial names it; None for one without a name.
+        service: the service of the policy whose socket it is, by the kernel's account; None for any other.
     """
 
     what: str
@@ -294,6 +296,7 @@ class OutsideContact:
     error: int | None = None
     path: bytes | None = None
     last_ns: int = 0
+    service: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -456,47 +459,6 @@ class LimitMet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    """A trigger that was left: a file that makes something run later.
-
-    Attributes:
-        path: as in its `FileHistory`.
-        autonomous: a clock or a daemon starts it; else somebody who does something must.
-        route: ``schedule`` or ``container``.
-        kept: it lies where writes are kept, unless they stay staged.
-        next_ns: when it runs next, CLOCK_REALTIME; None when that is not known.
-    """
-
-    path: bytes
-    what: str
-    autonomous: bool
-    route: str
-    kept: bool
-    next_ns: int | None
-    events: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceAnswer:
-    """What a service said: asked at ``asked_ns``, answered at ``at_ns``, CLOCK_BOOTTIME; see `ServiceAnswered`."""
-
-    moment: str
-    status: str
-    detail: str
-    asked_ns: int
-    at_ns: int
-    event: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceSeen:
-    """A service, and its answers in order of time."""
-
-    name: str
-    answers: tuple[ServiceAnswer, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """All of it.
 
@@ -545,6 +507,7 @@ class Facts:
     unread: tuple[Unread, ...] = ()
     schedules: tuple[Schedule, ...] = ()
     services: tuple[ServiceSeen, ...] = ()
+    usage: Usage = field(default_factory=Usage)
 
     @property
     def gaps(self) -> tuple[Gap, ...]:

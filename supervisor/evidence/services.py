@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from supervisor.events import Event, ServiceAnswered
-from supervisor.evidence.facts import ServiceAnswer, ServiceSeen
+from supervisor.evidence.routes import ServiceAnswer, ServiceSeen
 
 
 class ServiceFold:

@@ -104,6 +104,7 @@ def _what_was_run(completion: Completion) -> Iterator[Line]:
     yield line(f"{'endpoint':<12}{_endpoint(completion)}")
     if (never := never_executed(completion)) is not None:
         yield line(f"{'':<12}", Span(f"{never}; the exit code and the message are ours", Tone.OPEN))
+    yield from _usage(completion)
     yield from _result(completion)
     yield from _stage(completion)
     yield line(f"{'command':<12}{shorten(command_of(completion), WIDTH)}")
@@ -146,7 +147,28 @@ def _endpoint(completion: Completion) -> str:
         how = f"signal {endpoint.signal}"
     else:
         how = "no exit witnessed" if endpoint.exit_code is None else f"exit code {endpoint.exit_code}"
-    return f"{endpoint.reason}, {how}"
+    return f"{endpoint.reason}{_spent(completion)}, {how}"
+
+
+def _spent(completion: Completion) -> str:
+    """Say which budget ended the trial, and who counted."""
+    reached = completion.usage.reached if completion.usage is not None else None
+    if reached is None:
+        return ""
+    by = "as the trial says of itself" if reached.claimed else "as was counted outside the box"
+    return f" of {reached.limit:,} {safe(reached.name).replace('_', ' ')}, {by}"
+
+
+def _usage(completion: Completion) -> Iterator[Line]:
+    """Say what was used of budgets, retries and unfinished calls among it."""
+    usage = completion.usage
+    if usage is None:
+        return
+    counted = f"{usage.tool_calls} tool calls ({usage.failed} failed, {usage.retries} retries, {usage.refused} refused)"
+    claimed = f"it says of itself: {usage.claimed_tool_calls:,} tool calls, {usage.claimed_tokens:,} tokens"
+    yield line(f"{'used':<12}{counted}; {claimed}")
+    if usage.unanswered:
+        yield line(f"{'':<12}", Span(f"unanswered: {shorten(', '.join(usage.unanswered), WIDTH)}", Tone.OPEN))
 
 
 def _section(title: str, found: Sequence[T], show: Callable[[T], Line], hidden: int = 0) -> Iterator[Line]:

@@ -11,8 +11,10 @@ from policies.types import Commit, FilesMode, Policy
 from supervisor.events import ProcessKey
 from supervisor.evidence.facts import ChangeKind, Coverage, Facts, FileHistory, Process
 from supervisor.evidence.naming import show
+from supervisor.evidence.routes import Budget, Usage
 from supervisor.verdict.completion import (
     AttemptSeen,
+    BudgetSeen,
     ClaimMade,
     Completion,
     ContactSeen,
@@ -32,6 +34,7 @@ from supervisor.verdict.completion import (
     RouteCovered,
     StageSeen,
     StopRuleUsed,
+    UsageSeen,
 )
 from supervisor.verdict.exchanges import requests_made, unread_seen
 from supervisor.verdict.judge import Judgement
@@ -81,6 +84,7 @@ def argue(
         result=judgement.result,
         log=log,
         stage=_stage(facts, policy, judgement),
+        usage=_usage(facts.usage),
     )
 
 
@@ -122,7 +126,39 @@ def _claim(policy: Policy) -> ClaimMade:
 def _stop_rule(policy: Policy) -> StopRuleUsed:
     stop = policy.stop
     return StopRuleUsed(
-        wall_s=stop.wall_s, role=stop.role.value, at_endpoint=stop.at_endpoint.value, settle_s=stop.settle_s
+        wall_s=stop.wall_s,
+        role=stop.role.value,
+        at_endpoint=stop.at_endpoint.value,
+        settle_s=stop.settle_s,
+        tool_calls=stop.tool_calls,
+        tokens=stop.tokens,
+    )
+
+
+def _usage(usage: Usage) -> UsageSeen | None:
+    """Say what was used of the budgets; nothing where nobody counted anything."""
+    if usage == Usage():
+        return None
+    return UsageSeen(
+        tool_calls=usage.tool_calls,
+        failed=usage.failed,
+        retries=usage.retries,
+        refused=usage.refused,
+        claimed_tool_calls=usage.claimed_tool_calls,
+        claimed_tokens=usage.claimed_tokens,
+        unanswered=usage.unanswered,
+        reached=None if usage.reached is None else _budget(usage.reached),
+        events=usage.events,
+    )
+
+
+def _budget(budget: Budget) -> BudgetSeen:
+    return BudgetSeen(
+        name=budget.name,
+        limit=budget.limit,
+        counted=budget.counted,
+        claimed=budget.claimed,
+        events=(budget.event,),
     )
 
 

@@ -60,6 +60,8 @@ class StopRuleUsed(Struct, frozen=True, kw_only=True):
     role: str
     at_endpoint: str
     settle_s: float
+    tool_calls: int | None = None
+    tokens: int | None = None
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
@@ -258,12 +260,16 @@ class OpenEffect(Struct, frozen=True, kw_only=True):
 
 
 class Reason(Struct, frozen=True, kw_only=True):
-    """Why a verdict is what it is; ``basis`` is what it rests on: ``witnessed``, ``declared`` or ``assumed``."""
+    """Why a verdict is what it is; ``basis`` is what it rests on: ``witnessed``, ``declared`` or ``assumed``.
+
+    ``keeps_open`` (finality only): this reason alone would keep the verdict unresolved.
+    """
 
     rule: str
     text: str
     events: tuple[int, ...]
     basis: str = "witnessed"
+    keeps_open: bool = False
 
 
 class OutcomeState(Struct, frozen=True, kw_only=True):
@@ -365,6 +371,30 @@ class StageSeen(Struct, frozen=True, kw_only=True):
     conflicts: tuple[str, ...] = ()
 
 
+class BudgetSeen(Struct, frozen=True, kw_only=True):
+    """A budget that was used up; ``claimed`` when the count is what the trial said of itself."""
+
+    name: str
+    limit: int
+    counted: int
+    claimed: bool
+    events: tuple[int, ...]
+
+
+class UsageSeen(Struct, frozen=True, kw_only=True):
+    """How much of its budgets the trial used, retries among it: see `supervisor.evidence.facts.Usage`."""
+
+    tool_calls: int
+    failed: int
+    retries: int
+    refused: int
+    claimed_tool_calls: int
+    claimed_tokens: int
+    unanswered: tuple[str, ...]
+    reached: BudgetSeen | None
+    events: tuple[int, ...]
+
+
 class LogFigures(Struct, frozen=True, kw_only=True):
     """The log that all this rests on, up to the evidence checkpoint."""
 
@@ -396,6 +426,7 @@ class Completion(Struct, frozen=True, kw_only=True):
     result: Result
     log: LogFigures
     stage: StageSeen | None = None
+    usage: UsageSeen | None = None
 
 
 def to_json(completion: Completion) -> bytes:

@@ -86,5 +86,5 @@ def _absent(situation: Situation, label: str, text: str, endpoint_ns: int) -> De
     closed = situation.policy.claim.period.kind is PeriodKind.ENDPOINT and not lost and not situation.gaps
     if lost:
         text = f"{text}, as far as is known: events were lost"
-        reason = Reason(rule="decided", text=text, events=reason.events)
+        reason = Reason(rule="decided", text=text, events=reason.events, keeps_open=True)
     return Decided(label=label, closed=closed, lost=lost, at_ns=endpoint_ns, reason=reason)

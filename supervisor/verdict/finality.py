@@ -95,7 +95,8 @@ def judge_finality(situation: Situation, *, bound: BoundFound | None = None) -> 
             answer = row.answer(period)
             closed, why, events = _resolve(answer, situation)
             for text, numbers in findings:
-                reason = Reason(rule=row.rule, text=f"{text}{why}", events=numbers + events, basis=row.basis)
+                said, cited = f"{text}{why}", numbers + events
+                reason = Reason(rule=row.rule, text=said, events=cited, basis=row.basis, keeps_open=not closed)
                 kept = None if closed or bound is None else _bounded(reason, bound, situation)
                 if closed or kept is not None:
                     final.append(kept or reason)

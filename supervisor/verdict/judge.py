@@ -87,7 +87,7 @@ def _by_log(decided: Decided | None) -> Grade | None:
     """Take the label from the log where the claim says that it decides."""
     if decided is None:
         return None
-    return Grade(label=decided.label, at_ns=decided.at_ns, events=decided.reason.events, graded=False)
+    return Grade(label=decided.label, at_ns=decided.at_ns, events=decided.reason.events, by="log")
 
 
 def _with_decided(found: FinalityFound, decided: Decided | None, situation: Situation) -> FinalityFound:
@@ -113,7 +113,7 @@ def _grade_by_service(situation: Situation) -> Grade | None:
     said = services.outcome(situation)
     if said is None:
         return None
-    return Grade(label=said.label, at_ns=said.at_ns, cause=said.cause, events=said.events)
+    return Grade(label=said.label, at_ns=said.at_ns, cause=said.cause, events=said.events, by="service")
 
 
 def _label(found: FinalityFound, situation: Situation, grade: Grade | None, outcome_digest: str | None) -> Finality:
@@ -121,9 +121,9 @@ def _label(found: FinalityFound, situation: Situation, grade: Grade | None, outc
     reasons = found.reasons
     ungraded = grade is not None and grade.label is None
     if ungraded and grade is not None:
-        text = f"the grader gave no label: {grade.cause or 'no reason is known'}"
-        reasons = (Reason(rule=grade.rule, text=text, events=grade.events), *reasons)
-    if grade is not None and grade.label is not None and grade.graded:
+        text = f"the {grade.by} gave no label: {grade.cause or 'no reason is known'}"
+        reasons = (Reason(rule=grade.rule, text=text, events=grade.events, keeps_open=True), *reasons)
+    if grade is not None and grade.label is not None and grade.by == "grader":
         text = f"the grader said {grade.label}{f': {grade.reason}' if grade.reason else ''}"
         reasons = (*reasons, Reason(rule="graded", text=text, events=grade.events))
     final = found.final and not ungraded
@@ -133,7 +133,7 @@ def _label(found: FinalityFound, situation: Situation, grade: Grade | None, outc
         observed=_observed(found, situation, grade, outcome_digest),
         intervened=found.intervened,
         reasons=reasons,
-        cause="grader" if ungraded else None,
+        cause=grade.by if ungraded and grade is not None else None,
     )
 
 

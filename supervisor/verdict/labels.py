@@ -33,7 +33,7 @@ class Grade:
         digest: of that state.
         rule: of why there is no label.
         said: what it said in JSON, and ``reason`` the words among it.
-        graded: a grader gave it; else the log itself did.
+        by: who gave it: ``grader``, the ``service`` that the claim is about, or the ``log`` that decides it.
     """
 
     label: str | None
@@ -44,7 +44,7 @@ class Grade:
     events: tuple[int, ...] = ()
     said: str | None = None
     reason: str | None = None
-    graded: bool = True
+    by: str = "grader"
 
 
 def _claimed_runs(situation: Situation) -> tuple[GradeRun, ...]:

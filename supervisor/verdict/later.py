@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from policies.types import PeriodKind
-from supervisor.evidence.facts import Schedule
 from supervisor.evidence.naming import show
+from supervisor.evidence.routes import Schedule
 from supervisor.verdict.completion import OpenEffect, Proof
 from supervisor.verdict.naming import moment
 from supervisor.verdict.situation import Situation

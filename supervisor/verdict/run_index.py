@@ -252,6 +252,7 @@ def _left_behind(path: bytes, history: FileHistory, facts: Facts, policy: Policy
 def _servers(facts: Facts, policy: Policy, offset_ns: int) -> Iterator[Server]:
     """Give whom the trial reached: through the gateway by what was really dialled, else by the socket's path."""
     declared = {service.at: service.state.value for service in policy.services}
+    names = {service.at: service.name for service in policy.services}
     for flow in facts.flows:
         if flow.decision != "allowed":
             continue
@@ -264,7 +265,9 @@ def _servers(facts: Facts, policy: Policy, offset_ns: int) -> Iterator[Server]:
         if contact.error is None:
             at_ns = contact.first_ns + offset_ns
             where = contact.what if contact.path is None else f"unix:{show(contact.path)}"
-            yield Server(where, None, declared.get(where), at_ns, at_ns, contact.events[:_KEPT_EVENTS])
+            where = next((one.at for one in policy.services if one.at and one.name == contact.service), where)
+            span = at_ns, max(at_ns, contact.last_ns + offset_ns)
+            yield Server(where, names.get(where), declared.get(where), *span, contact.events[:_KEPT_EVENTS])
 
 
 def _secrets(facts: Facts, run: str) -> Iterator[Secret]:

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from policies.types import PeriodKind, Policy, Service, ServiceState, ServiceStatus
-from supervisor.evidence.facts import Facts, OutsideContact, ServiceAnswer
+from supervisor.evidence.facts import Facts, OutsideContact
+from supervisor.evidence.routes import ServiceAnswer
 from supervisor.verdict.completion import OpenEffect, Proof
 from supervisor.verdict.naming import span_s
 from supervisor.verdict.situation import Situation
@@ -54,10 +55,9 @@ class Stands:
 
 def declared_contact(contact: OutsideContact, policy: Policy) -> Service | None:
     """Give the declared service that a contact is with; a descriptor that was passed is never only that."""
-    if contact.descriptor or contact.path is None:
+    if contact.descriptor or contact.service is None:
         return None
-    path = contact.path.decode("utf-8", "surrogateescape")
-    return next((one for one in policy.services if one.socket == path), None)
+    return next((one for one in policy.services if one.name == contact.service), None)
 
 
 def stand(situation: Situation) -> tuple[Stands, ...]:

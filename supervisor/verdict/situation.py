@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from policies.types import AtEndpoint, Commit, FilesMode, LimitRole, Policy
-from supervisor.evidence.facts import Facts, FileHistory, Gap, OutsideContact, Process, Schedule, Snapshot
+from supervisor.evidence.facts import Facts, FileHistory, Gap, OutsideContact, Process, Snapshot
 from supervisor.evidence.naming import Names
+from supervisor.evidence.routes import Schedule
 
 _BILLION = 1_000_000_000
 SIGKILL = 9
@@ -147,7 +148,7 @@ def _cut(facts: Facts, policy: Policy, after: tuple[Process, ...]) -> tuple[Proc
 
 
 def _is_task_limit(facts: Facts, policy: Policy) -> bool:
-    return policy.stop.role is LimitRole.TASK and facts.timeline.endpoint_reason == "timeout"
+    return policy.stop.role is LimitRole.TASK and facts.timeline.endpoint_reason in {"timeout", "budget"}
 
 
 def _following(facts: Facts, policy: Policy, after: tuple[Process, ...], cut: tuple[Process, ...]) -> Following:

@@ -108,6 +108,28 @@ def test_the_order_is_listed_with_its_proof(followed: tuple[Lab, Ran]) -> None:
     assert effect["handling"] == "observed"
 
 
+SPELLINGS = """
+import os, socket, sys
+path = sys.argv[1]
+os.symlink(path, "/tmp/link")
+os.chdir(os.path.dirname(path))
+for name in ("/tmp/link", os.path.basename(path), "/tmp/.." + path):
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(name)
+"""
+
+
+def test_a_service_is_known_by_its_socket_and_not_by_what_the_caller_calls_it(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """A link, a relative path, one with dots: the kernel knows which file the other side listens at."""
+    with shop(0) as path:
+        command = python(SPELLINGS, str(path))
+        _, ran = trial(tmp_path_factory, path, *command, outcome="out", settle="0s", url="http://shop/orders/none")
+    assert [one["route"] for one in ran.report["open_effects"]] == ["service"]
+    assert ran.scope == "clean"
+
+
 def test_an_order_that_is_pending_when_the_period_ends_has_failed(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Within half a second it was not done; that is known, and final."""
     with shop(3_600_000) as path:

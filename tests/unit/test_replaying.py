@@ -9,7 +9,7 @@ import pytest
 
 from completions import completion
 from supervisor.errors import UsageError
-from supervisor.evidence.facts import ServiceAnswer
+from supervisor.evidence.routes import ServiceAnswer
 from supervisor.replay_plot import draw, write_plot
 from supervisor.replaying import SCORES, STATES, Row, read_row, table, to_json
 

@@ -30,7 +30,8 @@ def policy(
 def reached(trial: Transcript | None = None) -> Transcript:
     """Tell of a trial that reached the shop."""
     trial = trial or ordinary()
-    trial.add(ev.ConnectionAttempted, transport="unix", path=SOCKET.encode(), outside=True)
+    trial.add(ev.ServiceShown, process=None, service="shop", path=SOCKET.encode(), device=8, inode=77)
+    trial.add(ev.ConnectionAttempted, transport="unix", path=b"any/../name", outside=True, device=8, inode=77)
     return trial
 
 
@@ -172,10 +173,10 @@ def test_a_stateless_service_starts_nothing() -> None:
 
 
 def test_a_declared_service_may_be_reached_and_an_undeclared_one_may_not() -> None:
-    """Reaching what the policy names is no violation; another socket still is."""
+    """Reaching what the policy names is no violation; another socket still is, whatever the caller called it."""
     assert judged(answer(reached(), "committed"), policy()).scope.verdict == "clean"
     trial = answer(reached(), "committed")
-    trial.add(ev.ConnectionAttempted, transport="unix", path=b"/srv/other.sock", outside=True)
+    trial.add(ev.ConnectionAttempted, transport="unix", path=SOCKET.encode(), outside=True, device=8, inode=78)
     found = judged(trial, policy())
     assert found.scope.verdict == "violated"
     assert found.finality.verdict == "unresolved"

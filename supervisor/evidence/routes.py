@@ -1,0 +1,84 @@
+"""What the events add up to beside processes, files and flows: what runs later, what services said, what was used.
+
+Values only; `supervisor.evidence.facts.Facts` has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A trigger that was left: a file that makes something run later.
+
+    Attributes:
+        path: as in its `FileHistory`.
+        autonomous: a clock or a daemon starts it; else somebody who does something must.
+        route: ``schedule`` or ``container``.
+        kept: it lies where writes are kept, unless they stay staged.
+        next_ns: when it runs next, CLOCK_REALTIME; None when that is not known.
+    """
+
+    path: bytes
+    what: str
+    autonomous: bool
+    route: str
+    kept: bool
+    next_ns: int | None
+    events: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceAnswer:
+    """What a service said: asked at ``asked_ns``, answered at ``at_ns``, CLOCK_BOOTTIME; see `ServiceAnswered`."""
+
+    moment: str
+    status: str
+    detail: str
+    asked_ns: int
+    at_ns: int
+    event: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSeen:
+    """A service, and its answers in order of time."""
+
+    name: str
+    answers: tuple[ServiceAnswer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """A budget that was used up; ``claimed`` when the count is what the trial said of itself."""
+
+    name: str
+    limit: int
+    counted: int
+    claimed: bool
+    event: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """How much of its budgets a trial used.
+
+    Attributes:
+        tool_calls: that were passed on to a server, counted outside the box; ``failed`` of them were answered with an
+            error, ``retries`` were the same call again.
+        refused: calls above the budget.
+        claimed_tool_calls, claimed_tokens: what the trial said of itself.
+        unanswered: calls that had no answer, ``NAME (ID)``; not more than a hundred.
+        reached: the budget that ended the trial.
+    """
+
+    tool_calls: int = 0
+    failed: int = 0
+    retries: int = 0
+    refused: int = 0
+    claimed_tool_calls: int = 0
+    claimed_tokens: int = 0
+    unanswered: tuple[str, ...] = ()
+    reached: Budget | None = None
+    events: tuple[int, ...] = ()
