@@ -57,10 +57,12 @@ types: setup ## mypy, strict
 	$(BIN)/mypy
 	$(BIN)/mypy scripts/*.py
 
-bench: setup ## measure overhead and start-up here, against bare, bwrap and strace
+bench: setup ## measure overhead, start-up, log and gateway here, against bare, bwrap, strace and tinyproxy
 	$(BIN)/python scripts/bench_start.py
 	$(BIN)/python scripts/bench_overhead.py
+	$(BIN)/python scripts/bench_files.py
 	$(BIN)/python scripts/bench_log.py
+	$(BIN)/python scripts/bench_gateway.py
 
 docs: setup ## write help texts, event kinds and policy keys into the manual again
 	$(BIN)/python scripts/update_docs.py

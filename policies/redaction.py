@@ -60,6 +60,11 @@ class Redactor:
         """Whether there is nothing to take out of anything."""
         return not self._forms
 
+    @property
+    def met(self) -> bool:
+        """Whether anything was taken out since the counts were taken."""
+        return bool(self._counts)
+
     def may_hold(self, data: bytes) -> bool:
         """Tell cheaply whether there may be something to take out; False is certain."""
         if any(form in data for form in self._short):
@@ -72,15 +77,14 @@ class Redactor:
 
         Args:
             data: any bytes.
-            where: what it is counted under.
+            where: what it is counted under; empty for what was counted already.
         """
         if not self._forms or not self.may_hold(data):
             return data
         for form, name in self._forms:
             if count := data.count(form):
                 data = data.replace(form, _marker(name, len(form)))
-                with self._lock:
-                    self._counts[name, where] += count
+                self._count(name, where, count)
         return data
 
     def sweep(self, data: bytes, *, where: str) -> bytes:
@@ -89,8 +93,7 @@ class Redactor:
         if len(clean) < CUT_MIN_BYTES or not self._values:
             return clean
         for sighting in self._spotter.spot(clean):
-            with self._lock:
-                self._counts[sighting.name, where] += 1
+            self._count(sighting.name, where, 1)
             return _marker(sighting.name, len(clean))
         return clean
 
@@ -106,6 +109,11 @@ class Redactor:
         raw = text.encode("utf-8", "surrogatepass")
         found = self.sweep(raw, where=where)
         return text if found is raw else found.decode("utf-8", "surrogatepass")
+
+    def _count(self, name: str, where: str, count: int) -> None:
+        if where:
+            with self._lock:
+                self._counts[name, where] += count
 
     def take_counts(self) -> Iterator[tuple[str, str, int]]:
         """Give and forget what was counted: name, where, how often."""
@@ -134,9 +142,11 @@ def _forms(value: bytes) -> Iterator[bytes]:
         yield text.upper()
     yield value.hex().encode()
     yield value.hex().upper().encode()
+    yield value.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")  # in a string of JSON
     escaped = url_encoded(value)
-    yield escaped
-    yield _lower_escapes(escaped)
+    for text in (escaped, escaped.replace(b"%2F", b"/")):
+        yield text
+        yield _lower_escapes(text)
 
 
 def _lower_escapes(text: bytes) -> bytes:

@@ -16,6 +16,7 @@ _AMOUNTS: dict[Shape, dict[str, Any]] = {
     Shape.COUNT: {"anyOf": [{"type": "integer", "minimum": 1}, {"const": NONE}]},
     Shape.CPUS: {"anyOf": [{"type": "number", "minimum": LEAST_CPUS}, {"const": NONE}]},
     Shape.TIMES: {"type": "integer", "minimum": 1, "maximum": MOST_REPEATS},
+    Shape.BYTES: {"type": "string", "pattern": f"^{BYTES_PATTERN}$"},
     Shape.SIZE: {"type": "string", "pattern": f"^{SIZE_PATTERN}$"},
 }
 _FILLED = {"type": "string", "minLength": 1}
@@ -88,11 +89,9 @@ def _shape(key: Key) -> dict[str, Any]:  # noqa: C901, PLR0911 - one row a shape
             return {"enum": [choice.value for choice in key.choices]}
         case Shape.TABLES:
             return {"type": "array", "items": _items(key.columns)}
-        case Shape.BYTES:
-            return {"type": "string", "pattern": f"^{BYTES_PATTERN}$"}
         case Shape.FLAG:
             return {"type": "boolean"}
-        case Shape.COUNT | Shape.CPUS | Shape.SIZE | Shape.TIMES:
+        case Shape.COUNT | Shape.CPUS | Shape.SIZE | Shape.TIMES | Shape.BYTES:
             return _AMOUNTS[key.shape]
         case _:
             assert_never(key.shape)

@@ -6,6 +6,7 @@
  *   workloads paced N      N times the same, 5000 times a second
  *   workloads forks N      N times: fork a child that ends at once, wait for it
  *   workloads getppid N    N times the cheapest call there is
+ *   workloads tree N M     make N directories with M small files each
  *   workloads time CMD...  run CMD and wait for it; its output goes to stderr
  */
 #define _GNU_SOURCE
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -53,6 +55,29 @@ static int run_paced(long count)
 			due.tv_sec++;
 		}
 		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL);
+	}
+	return 0;
+}
+
+static int run_tree(long directories, long files)
+{
+	static char text[1200];
+	char name[64];
+
+	memset(text, 'x', sizeof(text));
+	if (mkdir("packages", 0755))
+		return 1;
+	for (long d = 0; d < directories; d++) {
+		snprintf(name, sizeof(name), "packages/%ld", d);
+		if (mkdir(name, 0755))
+			return 1;
+		for (long f = 0; f < files; f++) {
+			snprintf(name, sizeof(name), "packages/%ld/module-%ld.js", d, f);
+			int fd = open(name, O_WRONLY | O_CREAT | O_EXCL, 0644);
+
+			if (fd < 0 || write(fd, text, sizeof(text)) != (ssize_t)sizeof(text) || close(fd))
+				return 1;
+		}
 	}
 	return 0;
 }
@@ -107,6 +132,8 @@ int main(int argc, char **argv)
 		failed = run_forks(atol(argv[2]));
 	else if (!strcmp(argv[1], "getppid"))
 		failed = run_getppid(atol(argv[2]));
+	else if (!strcmp(argv[1], "tree") && argc > 3)
+		failed = run_tree(atol(argv[2]), atol(argv[3]));
 	else if (!strcmp(argv[1], "time"))
 		failed = run_command(argv + 2);
 	if (!failed)

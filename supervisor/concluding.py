@@ -229,7 +229,7 @@ def _argue(trial: Trial, facts: Facts, judgement: Judgement) -> Completion:
         policy,
         judgement,
         run=trial.prepared.run.id,
-        command=[redactor.redact(word, where="command") for word in trial.prepared.request.argv],
+        command=[redactor.redact(word, where="") for word in trial.prepared.request.argv],
         log=figures,
         policy_digest=policy_digest(policy),
     )

@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # only runs with decoys need these, and each module costs a m
     from probes.gateway.lookout import Lookout
 
 _HOMES_MAX = 200
+_WILD = frozenset("*?[")
 _SOCKET_NAMES = ("SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "CONTAINER_HOST")
 _NEVER = (b"/", b"/proc", b"/sys", b"/dev")
 
@@ -89,6 +90,11 @@ class Credentials:
     def globs(self) -> tuple[str, ...]:
         """Give the absolute globs of what the trial must not see."""
         return masked_globs(self.home, workspace=self.workspace, mask=self.mask, others=self.others)
+
+    def watched(self) -> tuple[str, ...]:
+        """Give the same with the names that mean a credential wherever they lie: looks for them are told too."""
+        names = (name for name in credential_data().anywhere if not _WILD.intersection(name))
+        return (*self.globs(), *(f"**/{name}" for name in names))
 
     def events(self, masked: tuple[bytes, ...]) -> Iterator[tuple[type[Event], dict[str, Any]]]:
         """Give what the log is told of them before the trial is released: each event's class and fields.
@@ -169,7 +175,7 @@ def prepare_credentials(
         environ=kept,
         dropped=dropped,
         secrets=secrets,
-        redactor=Redactor(hidden_values(secrets)),
+        redactor=hide_secrets(secrets, workspace=workspace, home=home, state=state),
         keeper=keeper,
         decoys=decoys,
         planted=tuple(_plant(decoys, home, workspace)),
@@ -179,6 +185,21 @@ def prepare_credentials(
         mask=policy.credentials.mask,
         workspace=str(workspace),
     )
+
+
+def hide_secrets(secrets: tuple[Secret, ...], *, workspace: Path, home: str | None, state: Path) -> Redactor:
+    """Make what takes credentials out of everything that is written.
+
+    A variable that only says where something lies holds no secret, whatever it is called; and a value that is part of
+    the workspace's own path, or of a home's, would be met in every path, and is known to all anyway.
+    """
+    values = (secret for secret in secrets if not _names_path(secret.value))
+    known = (bytes(workspace), os.fsencode(home or ""), bytes(state))
+    return Redactor((name, value) for name, value in hidden_values(values) if not any(value in path for path in known))
+
+
+def _names_path(value: str) -> bool:
+    return value.startswith("/") and "\0" not in value and os.path.lexists(value)
 
 
 def _make_decoys(keeper: Keeper, run: str) -> tuple[Decoy, ...]:

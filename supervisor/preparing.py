@@ -114,7 +114,7 @@ def prepare(request: RunRequest) -> Prepared:
         request.policy,
         workspace=os.fsencode(workspace),
         state=os.fsencode(home.path),
-        secret=credentials.globs(),
+        secret=credentials.watched(),
     )
     limits = plan_limits(request.policy.limits, find_root())
     inspection = _inspection(request, run_id)

@@ -290,7 +290,7 @@ class _Counted:
 
 
 def since_then(run: RunDir) -> Iterator[str]:
-    """Say what was done with the stage after the run was judged, and which verdict does not know of it."""
+    """Say what was done after the run was judged: with its stage, and by asking its services again."""
     from supervisor.staged import read_afterwards  # noqa: PLC0415  (the machinery of commits, hardly ever needed)
 
     done = read_afterwards(run) if (run.path / "afterwards.json").exists() else None
@@ -299,6 +299,10 @@ def since_then(run: RunDir) -> Iterator[str]:
         yield "the verdict on separation is about the time before that"
     elif done is not None:
         yield f"since then, at {done.at}, its staged writes were discarded"
+    later = addenda(run)
+    if later:
+        yield f"its services were asked again after the seal: finality is that of {ADDENDA}/{later[-1].id},"
+        yield f"whose events are told by: supervise events {later[-1].path}"
 
 
 def event_lines(run: RunDir, *, kind: str | None = None) -> Iterator[bytes]:
@@ -397,7 +401,8 @@ def _listed(run: RunDir) -> ListedRun:
 
 def _verdicts(run: RunDir) -> tuple[str, str, str] | None:
     try:
-        found = msgspec.json.decode(run.completion.read_bytes(), type=_Outline)
+        latest = (run, *addenda(run))[-1]
+        found = msgspec.json.decode(latest.completion.read_bytes(), type=_Outline)
     except (OSError, ValueError):
         return None
     return found.finality.verdict, found.separation.verdict, found.scope.verdict

@@ -13,26 +13,32 @@ WHERE = "records"
 _E = TypeVar("_E", bound=Event)
 
 
-def redact_event(event: _E, redactor: Redactor) -> _E:
-    """Give the event without the values that the redactor knows: the same one when it has none."""
+def redact_event(event: _E, redactor: Redactor, *, where: str = WHERE) -> _E:
+    """Give the event without the values that the redactor knows: the same one when it has none.
+
+    Args:
+        event: any event.
+        redactor: knows the values.
+        where: what they are counted under; empty for an event that was counted already.
+    """
     changed = {}
     for name in event.__struct_fields__:
         value = getattr(event, name)
-        clean = _redact(value, redactor)
+        clean = _redact(value, redactor, where)
         if clean is not value:
             changed[name] = clean
     return msgspec.structs.replace(event, **changed) if changed else event
 
 
-def _redact(value: object, redactor: Redactor) -> object:
+def _redact(value: object, redactor: Redactor, where: str) -> object:
     kind = type(value)
     if kind is str:
-        return redactor.redact_text(str(value), where=WHERE)
+        return redactor.redact_text(str(value), where=where)
     if kind is bytes:
         assert isinstance(value, bytes)  # noqa: S101 - for the type checker
-        return redactor.sweep(value, where=WHERE)
+        return redactor.sweep(value, where=where)
     if kind is tuple:
         assert isinstance(value, tuple)  # noqa: S101 - as above
-        clean = tuple(_redact(part, redactor) for part in value)
+        clean = tuple(_redact(part, redactor, where) for part in value)
         return clean if any(new is not old for new, old in zip(clean, value, strict=True)) else value
     return value

@@ -210,7 +210,7 @@ def _where(event: Event) -> str:
 def redacted_paths(trial: Trial, paths: Iterable[bytes]) -> dict[bytes, bytes]:
     """Tell which paths the log has under another name, since a credential is in them: from that name to the path."""
     redactor = trial.prepared.credentials.redactor
-    if redactor.empty:
-        return {}
-    clean = ((redactor.redact(path, where="files"), path) for path in paths)
+    if not redactor.met:
+        return {}  # no path of the log can be another one than on disk
+    clean = ((redactor.redact(path, where=""), path) for path in paths)
     return {name: path for name, path in clean if name is not path}

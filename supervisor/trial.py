@@ -106,7 +106,7 @@ class Trial:
 
     def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind
         """Write an event of the supervisor, and give it: numbered, with the time it is written at."""
-        return redact_event(record(self.log, kind, **fields), self.prepared.credentials.redactor)
+        return redact_event(record(self.log, kind, **fields), self.prepared.credentials.redactor, where="")
 
     def identify(self, pids: tuple[int, ...]) -> tuple[ProcessKey, ...]:
         """Name members for ever, in order of their start."""
@@ -269,7 +269,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         )
         stack.callback(log.close)
         box = stack.enter_context(_hold_box(prepared, cgroup, limited, gateway))
-        _note_box(prepared, box, witness)
+        _take_in(box, prepared, witness)
         syncer = Syncer(log, on_error=room.fail)
         places = prepared.request.policy.log.checkpoint_to
         signer = Signer(log, run.log, prepared.key, run_id=run.id, places=places)
@@ -375,15 +375,6 @@ def _watch_services(trial: Trial, stack: ExitStack) -> None:
         trial.services.start()
 
 
-def _note_box(prepared: Prepared, box: Box, witness: KernelWitness) -> None:
-    """Do what can be done once the box stands: say what is kept, who is killed first, and where layers are."""
-    if prepared.request.policy.files.keep:
-        witness.keep_content(box.workspace_device())
-    prefer_trial_as_victim(box.main_pid, box.helper_pids)
-    _write_layers(prepared.run.outside, box)
-    _write_layers(prepared.run.nested, box)
-
-
 def _import_later() -> None:
     """Import what is needed after the trial while its box builds itself."""
     importlib.import_module("supervisor.concluding")
@@ -410,6 +401,15 @@ def _record_death(log: LogWriter, problem: str) -> None:
 def _stop_quietly(consumer: Consumer) -> None:
     with suppress(Exception):  # on the way out: what is wrong has been raised already
         consumer.stop()
+
+
+def _take_in(box: Box, prepared: Prepared, witness: KernelWitness) -> None:
+    """Do with a box that stands what has to be done before CMD is released."""
+    if prepared.request.policy.files.keep:
+        witness.keep_content(box.workspace_device())
+    prefer_trial_as_victim(box.main_pid, box.helper_pids)
+    for place in (prepared.run.outside, prepared.run.nested):
+        _write_layers(place, box)
 
 
 def _write_layers(place: Path, box: Box) -> None:

@@ -19,6 +19,7 @@ from supervisor.launch.durable import write_whole
 
 _KEY_BYTES = 32
 _SHOWN_BYTES = 16
+_KEPT_RUNS = 1000
 PREFIX = "hmac-sha256:"
 KNOWN_RUNS = 64
 """How many of the latest runs with decoys are looked for in what a run leaves: each costs a millisecond."""
@@ -85,6 +86,8 @@ class Keeper:
         """Note that a run has decoys."""
         self._canaries.mkdir(mode=0o700, exist_ok=True)
         (self._canaries / run).touch(mode=0o600)
+        for old in sorted(os.listdir(self._canaries))[:-_KEPT_RUNS]:  # noqa: PTH208 - names, not paths
+            (self._canaries / old).unlink(missing_ok=True)
 
     def known_runs(self) -> tuple[str, ...]:
         """Give the latest runs that had decoys, the newest first; ids sort by time."""

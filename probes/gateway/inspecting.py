@@ -18,6 +18,7 @@ from probes.gateway.client_hello import ClientHello
 from probes.gateway.http_head import RequestHead
 from probes.gateway.inspected_text import AnswerRecord, RequestRecord, StreamRecord
 from probes.gateway.inspection import Failure, Inspection, Record, Side, Step
+from probes.gateway.swallow import Swallowed
 from supervisor.events import Event, InspectionFailed, RequestAnswered, RequestSent, StreamDigested
 
 
@@ -42,6 +43,10 @@ class Inspecting:
         for protocols in ((), ("http/1.1",)):
             self.upstream(protocols)
         self.authority.context("load.invalid", None)
+
+    def swallow(self, host: str) -> Swallowed:
+        """Begin to read a client that is swallowed; ``host`` is who it is answered as, if it names nobody."""
+        return Swallowed(self.authority, host)
 
     def upstream(self, protocols: tuple[str, ...]) -> ssl.SSLContext:
         """Give the context in which a server is verified, by the protocols that it is offered."""

@@ -24,13 +24,14 @@ from probes.gateway.accounts import Account, Counted
 from probes.gateway.loop import GONE, READ, WRITE, Later, boottime_ns
 from probes.gateway.porter import CANARY, refused_canary
 from probes.gateway.side import Side
-from probes.gateway.speech import Place, Refused, Speech, find_place
+from probes.gateway.speech import Place, Refused, Speech
 
 if TYPE_CHECKING:
     from probes.gateway.http_head import RequestHead
     from probes.gateway.inspecting import Inspected
     from probes.gateway.inspection import Step
     from probes.gateway.service import Service
+    from probes.gateway.swallow import Swallowed
 
 HELD = 256 * 1024
 KEPT = 4096
@@ -49,7 +50,7 @@ class Connection:
     __slots__ = (
         "_account", "_client", "_counted", "_deadline", "_decoys", "_dialling", "_early", "_inspected",
         "_kept", "_opened_ns", "_place", "_refusal", "_server", "_service", "_silence", "_speech",
-        "number", "source",
+        "_swallowed", "number", "source",
     )  # fmt: skip
 
     def __init__(self, service: Service, number: int, sock: socket.socket, source: tuple[str, int]) -> None:
@@ -70,21 +71,14 @@ class Connection:
         self._dialling = False
         self._account = ""
         self._inspected: Inspected | None = None  # what is inside TLS is read
+        self._swallowed: Swallowed | None = None  # the same of what is swallowed
         self._refusal: Refused | None = None  # why a request inside TLS must not go on
         self._decoys = service.lookout.begin() if service.lookout else None
-
-    # -- deciding --------------------------------------------------------------------------------------------------
 
     def begin(self, address: Address, port: int) -> None:
         """Decide by the address alone."""
         service = self._service
-        self._place = place = find_place(
-            service.rules,
-            address,
-            port,
-            service.answers.names_at(address),
-            synthetic=service.answers.is_synthetic(address),
-        )
+        self._place = place = service.find_place(address, port)
         if (str(address), port) == CANARY:
             self._account = "blocked"
             self._service.tell(refused_canary(self.number, self.source), self.source)
@@ -105,6 +99,8 @@ class Connection:
     def _swallow(self, place: Place) -> None:
         self._account = "sinkholed"
         self._service.tell(self._of(place).sinkholed(), self.source)
+        if self._service.inspecting is not None:
+            self._swallowed = self._service.inspecting.swallow(place.host or str(plain_address(place.address)))
         self._client.watch(READ, self._swallow_ready)
 
     def _swallow_ready(self, events: int) -> None:
@@ -116,15 +112,17 @@ class Connection:
                     return
                 self._service.received_bytes += count
                 self._counted.kept_bytes += count
-                self._look(_view[:count])
-                if len(self._kept) < KEPT:
-                    self._kept += _view[: min(count, KEPT - len(self._kept))]
+                text = _view[:count]
+                if self._swallowed is not None:
+                    back, said = self._swallowed.feed(bytes(text))
+                    self._client.send(back)
+                    text = memoryview(said)
+                self._look(text)
+                self._kept += text[: max(0, KEPT - len(self._kept))]
         except BlockingIOError:
-            pass
+            if events & GONE:
+                self.close()
         except OSError:
-            self.close()
-            return
-        if events & GONE:
             self.close()
 
     def _block(self, why: Refused) -> None:
@@ -139,8 +137,6 @@ class Connection:
         told = self._of(place).blocked(why, kept_bytes=self._counted.kept_bytes, origin=self._service.origin)
         self._service.tell(told, self.source)
         self._drop(reset=True)
-
-    # -- the client's words ----------------------------------------------------------------------------------------
 
     def _client_ready(self, events: int) -> None:
         try:
@@ -221,8 +217,6 @@ class Connection:
             self._dial()
         else:
             self._server.send(data)
-
-    # -- inside TLS ------------------------------------------------------------------------------------------------
 
     def _inspect(self, first: bytes) -> None:
         """Begin to read inside TLS: the server is dialled, and greeted before the client is."""
@@ -335,11 +329,16 @@ class Connection:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._server = Side(self._service.loop, sock)
         self._tell_allowed(written(str(address), port))
-        number = sock.connect_ex((str(address), port))
-        if number not in {0, errno.EINPROGRESS}:
+        number = sock.connect_ex(target := (str(address), port))
+        if number == errno.EINPROGRESS:  # over loopback it stands by now, and a turn is saved
+            number = sock.connect_ex(target)
+        if number not in {0, errno.EISCONN, errno.EINPROGRESS, errno.EALREADY}:
             self._fail(OSError(number, os.strerror(number)), "dialling")
             return
         self._set_deadline(waiting=False)
+        if number in {0, errno.EISCONN}:
+            self._dialled(0)
+            return
         self._silence = self._service.loop.later(DIAL_S, lambda: self._fail(None, f"no answer within {DIAL_S:g} s"))
         self._server.watch(WRITE, self._dialled)
 
@@ -482,7 +481,7 @@ class Connection:
             self._tell_allowed(None)  # it was used for nothing
             decision = self._account
         self._account = "done"
-        kept = bytes(self._kept)
+        kept = bytes(self._kept) or (self._swallowed.pending if self._swallowed else b"")
         told = self._of(place).closed(decision, self._place_host(), self._counted, kept=kept, error=error)
         self._service.tell(told, self.source)
 

@@ -31,6 +31,7 @@ from probes.gateway.loop import READ, Loop, boottime_ns
 from probes.gateway.porter import Porter
 from probes.gateway.questions import Judged, Question, judge_found, judge_question, name_in, read_question, write_answer
 from probes.gateway.relay import Connection
+from probes.gateway.speech import Place, find_place
 from probes.gateway.wire import TCP, UDP, pack_batch, pack_told
 from supervisor.events import Event, GatewayStopped, NameAsked, Origin
 
@@ -44,6 +45,7 @@ _SPARE_DESCRIPTORS = 64
 _LOOKERS = 8
 _WAITING_LOOKUPS = 256
 _DNS_PORT = 53
+_PLACES = 4096
 _MAX_DATAGRAM = 65535
 _MALFORMED_KEPT = 4096
 _DNS_IDLE_S = 30.0
@@ -84,6 +86,7 @@ class Service:
         self.lookout = lookout
         self.received_bytes = 0
         self.inspecting = inspecting
+        self._places: dict[tuple[Address, int, tuple[str, ...]], Place] = {}
         self._untold: list[bytes] = []
         self._untold_bytes = 0
         self._ground, self._control = ground, control
@@ -200,6 +203,19 @@ class Service:
         connection = self._connections[number] = Connection(self, number, sock, source)
         connection.begin(address, port)
 
+    def find_place(self, address: Address, port: int) -> Place:
+        """Decide about an address, or remember what was decided: most connections go where others went."""
+        names = self.answers.names_at(address)
+        key = (address, port, names)
+        place = self._places.get(key)
+        if place is None:
+            synthetic = self.answers.is_synthetic(address)
+            place = find_place(self.rules, address, port, names, synthetic=synthetic)
+            if len(self._places) >= _PLACES:
+                self._places.clear()
+            self._places[key] = place
+        return place
+
     def _pause(self) -> None:
         if not self._paused:
             self._paused = True
@@ -250,6 +266,9 @@ class Service:
             host = question.host
 
             def found(addresses: tuple[Address, ...] | None) -> None:
+                if addresses and family == socket.AF_INET6:
+                    # We accept before we dial: a client would take an address that this host has no way to for good.
+                    addresses = tuple(address for address in addresses if source_for(address) is not None)
                 own = frozenset(filter(self.is_own, addresses or ()))
                 complete = judge_found(question, judged, addresses, own)
                 self.answers.note(host, complete.addresses)
@@ -297,14 +316,19 @@ class Service:
     @staticmethod
     def is_own(address: Address) -> bool:
         """Tell whether an address is the host's: who would go there, would go there from that very address."""
-        plain = plain_address(address)
-        family = socket.AF_INET if plain.version == 4 else socket.AF_INET6  # noqa: PLR2004
+        return source_for(address) == str(plain_address(address))
+
+
+def source_for(address: Address) -> str | None:
+    """Ask the host's routes, sending nothing, from which of its addresses it would go to another; None for no way."""
+    plain = plain_address(address)
+    family = socket.AF_INET if plain.version == 4 else socket.AF_INET6  # noqa: PLR2004
+    try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            try:
-                probe.connect((str(plain), _DNS_PORT))
-            except OSError:
-                return False
-            return str(probe.getsockname()[0]) == str(plain)
+            probe.connect((str(plain), _DNS_PORT))
+            return str(probe.getsockname()[0])
+    except OSError:
+        return None
 
 
 def _reply_from(sock: socket.socket, ancillary: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:

@@ -55,8 +55,8 @@ class CredentialPassed(Event, frozen=True, kw_only=True):
 class CredentialRedacted(Event, frozen=True, kw_only=True):
     """The value of a credential was met ``count`` times in what was about to be written, and taken out.
 
-    ``where`` is ``kernel`` (what processes did: arguments, paths) or ``records`` (what was sent or said). What was
-    written instead has the same length.
+    ``where`` is ``manifest`` (the command line), ``kernel`` (what processes did: arguments, paths) or ``records`` (what
+    was sent or said). What was written instead has the same length.
     """
 
     name: str

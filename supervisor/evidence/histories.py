@@ -163,7 +163,7 @@ class Historian:
             restored=_restored(net, codes),
             in_workspace=place.in_workspace,
             in_scope=place.in_scope,
-            allowed=place.allowed or (place.parent_allowed and self._makes_parents(changes)),
+            allowed=place.allowed or (place.parent_allowed and self._makes_parents(changes, attempts)),
             private=place.private,
             events=self._numbers(changes, attempts, kept),
             changes_total=len(changes),
@@ -279,12 +279,14 @@ class Historian:
                 names |= dict.fromkeys(_DIRECTIONS[code], other)
         return names.get(False), names.get(True)
 
-    def _makes_parents(self, changes: list[int]) -> bool:
-        """Tell whether a directory was made here, and nothing else but taking it away again."""
+    def _makes_parents(self, changes: list[int], attempts: list[int]) -> bool:
+        """Tell whether a directory was made here, or tried to be, and nothing else but taking it away again."""
         rows = self._fold.rows
-        made = [rows.code[r] == Code.CREATED and bool(rows.mark[r] & DIRECTORY) for r in changes]
+        made = [rows.code[r] == Code.CREATED and bool(rows.mark[r] & DIRECTORY) for r in changes or attempts]
+        if not changes:
+            return all(made)
         gone = [rows.code[r] == Code.DELETED for r in changes]
-        return not changes or (made[0] and all(m or g for m, g in zip(made, gone, strict=True)))
+        return made[0] and all(m or g for m, g in zip(made, gone, strict=True))
 
     def _renamed(self, path: int, origin: Observed | None) -> bool:
         return origin is not None and origin.before is not None and self._tree.origin(path) not in {None, -1, path}

@@ -174,7 +174,9 @@ class Executor:
         except OSError as err:
             with suppress(OSError):
                 self._remove_quarantine()
-            message = f"nothing of what is staged was applied: {(err.strerror or str(err)).lower()}"
+            message = (
+                f"staged writes cannot be copied, the workspace is as it was: {(err.strerror or str(err)).lower()}"
+            )
             hint = "make room and commit again" if err.errno in _NO_ROOM else None
             raise MachineError(message, place=os.fsdecode(self.where), hint=hint) from err
 

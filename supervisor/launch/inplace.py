@@ -31,7 +31,7 @@ from supervisor.launch.inventory import (
 )
 from supervisor.launch.observe import Observer, problem
 from supervisor.launch.recording import take_inventory
-from supervisor.launch.stage import Stage, read_file
+from supervisor.launch.stage import Stage, read_regular
 from supervisor.launch.state import RunDir
 from supervisor.launch.tree import Tree, by_descriptor, is_below, split
 
@@ -139,11 +139,11 @@ class InPlace:
             at_most: bytes.
         """
         try:
-            if self.inventory.covers(path):
-                return read_file(*self.place(path), at_most)
+            if not self.inventory.covers(path):
+                return self._stage.read(path, at_most)
+            return read_regular(*self.place(path), at_most)
         except OSError:
             return None
-        return self._stage.read(path, at_most)
 
     def changed(self) -> Iterator[bytes]:
         """Give every path of the workspace to which something was done since the inventory, absolute, each once.

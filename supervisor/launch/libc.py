@@ -49,6 +49,7 @@ CLONE_FS = 0x00000200  # a root and working directory of its own: no namespace, 
 MNT_DETACH = 2
 _MAX_HANDLE = 128
 _AT_FDCWD = -100
+_AT_RECURSIVE = 0x8000
 _AT_EMPTY_PATH = 0x1000
 _SYS_OPEN_TREE = 428  # the same on every architecture, as all from 424 on
 _SYS_MOUNT_SETATTR = 442
@@ -88,10 +89,10 @@ class _MountAttr(ctypes.Structure):
 
 
 def make_readonly(target: bytes) -> None:
-    """mount_setattr(2) MOUNT_ATTR_RDONLY of one mount: EBUSY while anybody can still write through it."""
+    """mount_setattr(2) MOUNT_ATTR_RDONLY of a mount and all below it, at once: EBUSY while anybody can still write."""
     attributes = _MountAttr(attr_set=_MOUNT_ATTR_RDONLY)
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
-    _check(_libc.syscall(_SYS_MOUNT_SETATTR, _AT_FDCWD, target, 0, ctypes.byref(attributes), size), target)
+    _check(_libc.syscall(_SYS_MOUNT_SETATTR, _AT_FDCWD, target, _AT_RECURSIVE, ctypes.byref(attributes), size), target)
 
 
 def clone_readonly(fd: int) -> int:

@@ -51,6 +51,7 @@ class Merged:
     work: Tree | None
     _stack: ExitStack
     _index: dict[HandleKey, bytes] = field(default_factory=dict)
+    _last: tuple[bytes, Node | None] | None = None
 
     @classmethod
     def open(cls, lower: Path | bytes, upper: Path, work: Path | None = None) -> Merged:
@@ -82,12 +83,16 @@ class Merged:
     def find(self, path: bytes) -> Node | None:
         """Find what the trial saw at a path; None when there was nothing.
 
-        A symlink on the way leads nowhere: events carry paths that have none.
+        A symlink on the way leads nowhere: events carry paths that have none. The directory that was found last is
+        remembered, since most questions come in order of paths: so nobody may change what is looked at meanwhile.
         """
-        node: Node | None = self.root
-        for name in path.split(b"/") if path else []:
-            node = self.child(node, name) if node is not None and node.directory else None
-        return node
+        if not path:
+            return self.root
+        above, name = split(path)
+        if self._last is None or self._last[0] != above:
+            self._last = above, self.find(above)
+        node = self._last[1]
+        return self.child(node, name) if node is not None and node.directory else None
 
     def child(self, above: Node, name: bytes) -> Node | None:
         """Find one entry of a visible directory."""

@@ -16,10 +16,11 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Protocol
 
+from supervisor.evidence.facts import FileState
 from supervisor.launch.copying import copy_attributes, copy_entry
 from supervisor.launch.merged import Merged
 from supervisor.launch.observe import Observer
@@ -27,6 +28,10 @@ from supervisor.launch.tree import Tree, by_descriptor, join, split
 from supervisor.launch.whiteouts import Entry, read_entry
 
 _KEPT = ("trusted.overlay.opaque", "trusted.overlay.redirect")
+
+
+_COMPARED = tuple(one.name for one in fields(FileState) if one.name != "modified_ns")
+"""Of a state; two trials that do the same differ in the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,13 +160,13 @@ def _other_names(view: Merged, globs: Footprint | None) -> Iterator[_Touched]:
 def _line(touched: _Touched, observer: Observer) -> bytes:
     entry = touched.entry
     state = None if entry.whiteout else observer.state(touched.tree, touched.kept_at)
-    fields = {
+    told = {
         "path": os.fsdecode(touched.path),
         "opaque": entry.opaque,
         "moved": None if entry.redirect is None else os.fsdecode(entry.redirect),
-        "state": None if state is None else asdict(replace(state, modified_ns=None)),  # two trials differ in it
+        "state": None if state is None else {name: getattr(state, name) for name in _COMPARED} | {"modified_ns": None},
     }
-    return json.dumps(fields, sort_keys=True, default=bytes.hex).encode() + b"\n"
+    return json.dumps(told, sort_keys=True, default=bytes.hex).encode() + b"\n"
 
 
 class _Writer:

@@ -59,6 +59,7 @@ class Stage:
         self._observer = Observer()
         self._stack = ExitStack()
         self._views: dict[bytes, Merged] = {}
+        self._known: dict[bytes, Path] | None = None
 
     def __enter__(self) -> Self:
         """Give the stage itself."""
@@ -74,6 +75,7 @@ class Stage:
         Digests are forgotten too: a store through a mapping that is written already changes no time stamp.
         """
         self._views.clear()
+        self._known = None
         self._observer = Observer()
         self._stack.close()
 
@@ -179,9 +181,9 @@ class Stage:
                 return None
             if view is None:
                 with Tree(split(path)[0] or b"/") as tree:
-                    return read_file(tree, split(path)[1], at_most)
+                    return read_regular(tree, split(path)[1], at_most)
             node = view.find(place[1])
-            return None if node is None else read_file(*view.place(node), at_most)
+            return None if node is None else read_regular(*view.place(node), at_most)
         except OSError:
             return None
 
@@ -280,7 +282,9 @@ class Stage:
 
     def _map(self) -> dict[bytes, Path]:
         """Give the directories with the writes to each mount point but the workspace's."""
-        return _read_map(self.run.outside) | _read_map(self.run.nested)
+        if self._known is None:
+            self._known = _read_map(self.run.outside) | _read_map(self.run.nested)
+        return self._known
 
     def _view(self, top: bytes) -> Merged | None:
         """Open the overlay over a mount point, once for an observation; None when there is none."""
@@ -304,8 +308,8 @@ def _read_map(place: Path) -> dict[bytes, Path]:
     return {os.fsencode(point): place / str(number) for point, number in found.items()}
 
 
-def read_file(tree: Tree, path: bytes, at_most: int) -> bytes | None:
-    """Read a regular file of a tree; None when it is none, or is longer.
+def read_regular(tree: Tree, path: bytes, at_most: int) -> bytes | None:
+    """Read a regular file of a tree; None when it is none, or longer.
 
     Raises:
         OSError: it cannot be read.

@@ -267,7 +267,8 @@ class _Planner:
     def _is_shown(self, mount: HostMount) -> bool:
         if mount.fstype in KERNEL_FILESYSTEMS or mount.path in {b"/", self.workspace}:
             return False
-        if is_below(mount.path, self.workspace) and self.workspace != b"/":
+        within = is_below(mount.path, self.workspace) and self.workspace != b"/"
+        if within or any(is_below(mount.path, place) for place in self.spec.shared):
             return not is_below(mount.path, self.state)
         return not any(is_below(mount.path, hidden) for hidden in (*_NEVER, *_PRIVATE, self.state))
 
@@ -304,7 +305,7 @@ class _Planner:
 
     def _writable(self, layers: Sequence[Step]) -> Iterable[Step]:
         """Give each place that stays writable a mount of its own, unless it is one; what is not there is in one."""
-        mounted = {layer.path for layer in layers if isinstance(layer, MountOverlay | Bind)}
+        mounted = {self._outside(layer) for layer in layers if isinstance(layer, MountOverlay | Bind)}
         for place in self.spec.writable or ():
             path = os.path.realpath(place)
             while not os.path.isdir(path):
@@ -313,9 +314,9 @@ class _Planner:
             if own and not is_below(path, self.workspace):
                 continue
             root, inside = self._inside(path)
-            if inside not in mounted:
+            if path not in mounted:
                 yield KeepWritable(root=root, path=inside)
-            self.open.append(inside)
+            self.open.append(path)
 
     def _read_only(self, layers: Sequence[Step]) -> Iterable[Step]:
         """Close what was not kept open, and nothing of what is the trial's own or shared."""
@@ -323,9 +324,9 @@ class _Planner:
             return
         shared = {path for place in self.spec.shared for path in self._appearances(place)}
         for layer in layers:
-            if not isinstance(layer, MountOverlay | Bind) or layer.path in shared:
+            if not isinstance(layer, MountOverlay | Bind):
                 continue
-            if not any(is_below(layer.path, path) for path in self.open):
+            if not any(is_below(self._outside(layer), path) for path in (*self.open, *shared)):
                 yield MakeReadOnly(root=layer.root, path=layer.path, flags=layer.flags)
 
     def _size(self, path: bytes) -> int | None:
@@ -367,6 +368,10 @@ class _Planner:
     def _inside(self, path: bytes) -> tuple[bytes, bytes]:
         """Give the tree and the path in it: /dev/shm is built beside the root, because bubblewrap makes /dev."""
         return (self.shm, path[len(_SHM) :]) if is_below(path, _SHM) else (self.root, path)
+
+    def _outside(self, layer: MountOverlay | Bind) -> bytes:
+        """Give the path of the box at which a layer is mounted."""
+        return join(_SHM, layer.path) if layer.root == self.shm else layer.path
 
     def _run_directories(self) -> Iterable[Step]:
         run = join(self.root, b"/run")

@@ -264,6 +264,8 @@ def _network(completion: Completion) -> Iterator[Line]:
         lambda flow: line(
             f"  {flow.decision}: {flow.protocol} {safe(address(flow.host, flow.ip, flow.port))}",
             f", {flow.bytes_out:,} bytes out, {flow.bytes_in:,} in" if flow.bytes_out or flow.bytes_in else "",
+            f", {flow.kept_bytes:,} bytes held back" if flow.kept_bytes else "",
+            ", after the endpoint" if flow.after_endpoint else "",
             cited(flow.events),
         ),
     )

@@ -137,7 +137,12 @@ def _reset(heads: Sequence[RunIndex], one: Party, other: Party) -> Finding:
 
 def _epochs(heads: Sequence[RunIndex], group: Group) -> list[list[Party]]:
     """Part the parties of a path where it was shown to have been put back; others are one epoch."""
-    parties = sorted(group.parties.values(), key=lambda party: (party.first_ns, party.run))
+
+    def by_time(party: Party) -> tuple[int, int, int, bool, str]:  # what is equal in all of it can stand in any order
+        head = heads[party.run]
+        return party.first_ns, head.released_ns, head.ended_ns, party.changed is None, party.found(group.path) or ""
+
+    parties = sorted(group.parties.values(), key=by_time)
     epochs: list[list[Party]] = [[]]
     baseline: str | None = None
     for party in parties:

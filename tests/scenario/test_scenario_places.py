@@ -97,7 +97,10 @@ def test_a_workspace_on_a_read_only_mount_is_left_as_it_is(lab: Lab) -> None:
     setup = f'{FILL}; cd /; mount --bind "$WORK" "$WORK"; mount -o remount,ro,bind "$WORK"'
     ended = lab.call_in(setup, "--", "sh", "-c", ACT, then="cat a; ls")
     assert ended.stdout.decode() == "1\na\ndir\ngone\nsame\n"
-    assert f"{lab.work}: nothing of what is staged was applied: read-only file system" in ended.stderr.decode()
+    assert (
+        f"{lab.work}: staged writes cannot be copied, the workspace is as it was: read-only file system"
+        in ended.stderr.decode()
+    )
     assert lab.report()["finality"]["verdict"] == "unresolved"
 
 
@@ -143,6 +146,19 @@ def test_nothing_that_lives_on_reaches_the_host(lab: Lab) -> None:
     assert not wait_until(lambda: (lab.work / "a").read_text() != "end\n", patience_s=0.3)
 
 
+def test_isolation_covers_mounts_in_the_workspace(lab: Lab) -> None:
+    """What lives on cannot write to another file system there either: the proof is about all of the workspace."""
+    (lab.work / "n").mkdir()
+    setup = "mount -t tmpfs none n; echo 1 > n/a"
+    script = "(setsid sh -c 'sleep 1; echo late > n/a; echo late > b' 2> /dev/null &)"
+    ended = lab.call_in(setup, "--at-endpoint", "isolate", "--settle", "20s", "--", "sh", "-c", script, then="cat n/a")
+    assert (ended.returncode, ended.stdout) == (0, b"1\n"), ended.stderr
+    assert not (lab.work / "b").exists()
+    files = {file["path"]: file for file in lab.report()["effects"]["files"] if "path" in file}
+    assert [attempt["errno"] for attempt in files["n/a"]["attempts"]] == [30]
+    assert [attempt["errno"] for attempt in files["b"]["attempts"]] == [30]
+
+
 def test_without_room_a_commit_does_nothing(lab: Lab) -> None:
     """The workspace is as it was, its place is named, and with room again the commit is made."""
     setup = 'mount -t tmpfs -o size=4M none "$WORK"; cd "$WORK"; echo 1 > a; head -c 2000000 /dev/zero > old'
@@ -151,7 +167,10 @@ def test_without_room_a_commit_does_nothing(lab: Lab) -> None:
     ended = lab.call_in(setup, "--", "sh", "-c", script, then=then)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.decode() == "1\na\nold\n2\n3000000\n"
-    assert f"{lab.work}: nothing of what is staged was applied: no space left" in ended.stderr.decode().lower()
+    assert (
+        f"{lab.work}: staged writes cannot be copied, the workspace is as it was: no space left"
+        in ended.stderr.decode().lower()
+    )
 
 
 def test_a_full_stage_is_told_with_its_place(lab: Lab) -> None:

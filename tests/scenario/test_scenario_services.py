@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from scenario_lab import Lab, Ran, python
@@ -162,3 +165,68 @@ def test_a_socket_that_is_none_is_refused_before_anything_runs(tmp_path_factory:
     assert ended.returncode == 125
     assert b"services[0].at" in ended.stderr
     assert not (work / "ran").exists()
+
+
+THROUGH_THE_GATEWAY = """
+schema = 1
+[claim]
+outcome = "service:desk"
+period = "eventually"
+[stop]
+settle = "60s"
+[files]
+commit = "never"
+[network]
+allow = ["desk.test:80"]
+map = {{ "desk.test:80" = "127.0.0.1:{port}" }}
+[[services]]
+name = "desk"
+at = "desk.test:80"
+state = "per-run"
+settle = {{ kind = "http", url = "http://127.0.0.1:{port}/", every = "20ms", deadline = "20s", pointer = "/status", \
+pending = ["queued"], committed = ["done"] }}
+"""
+FILE_IT = """
+import socket
+with socket.create_connection(("desk.test", 80)) as s:
+    s.sendall(b"POST / HTTP/1.1\\r\\nHost: desk.test\\r\\nContent-Length: 0\\r\\nConnection: close\\r\\n\\r\\n")
+    while s.recv(65536): pass
+"""
+
+
+class _Desk(BaseHTTPRequestHandler):
+    """Is done with what was filed after it was asked three times about it."""
+
+    asked: ClassVar[int] = -1000
+
+    def do_POST(self) -> None:
+        type(self).asked = 0
+        self._answer(b"{}")
+
+    def do_GET(self) -> None:
+        type(self).asked += 1
+        self._answer(b'{"status": "done"}' if self.asked > 3 else b'{"status": "queued"}')
+
+    def _answer(self, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+def test_a_service_that_is_reached_by_name_is_asked_at_its_own_address(lab: Lab) -> None:
+    """The trial goes through the gateway, the supervisor does not: both are in the log, and the label is the desk's."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Desk) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        policy = lab.home / "policy.toml"
+        policy.write_text(THROUGH_THE_GATEWAY.format(port=server.server_address[1]))
+        ran = lab.run("-p", str(policy), "--", *python(FILE_IT))
+        server.shutdown()
+        thread.join()
+    assert [one["what"] for one in ran.report["open_effects"]] == ["service desk at desk.test:80"]
+    assert ran.report["finality"]["label"] == "success"
+    assert (ran.finality, ran.scope, ran.separation) == ("final", "clean", "separate")

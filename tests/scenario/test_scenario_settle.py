@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from scenario_lab import Lab, wait_until
 
 pytestmark = pytest.mark.kernel("witness", "overlay", "cgroup")
 
+ROOT = Path(__file__).resolve().parents[2]
 POLICY = """
 schema = 1
 [claim]
@@ -101,6 +104,18 @@ def test_settling_ends_when_the_service_has_answered(settled: tuple[Left, list[s
 def test_an_addendum_verifies_with_its_run(settled: tuple[Left, list[str]]) -> None:
     """By the command, and each by itself with the verifier that shares no code."""
     assert settled[0].lab.call("verify", "last").returncode == 0
+    for addendum in sorted((settled[0].run() / "addenda").iterdir()):
+        words = [sys.executable, str(ROOT / "scripts" / "verify_log.py"), str(addendum)]
+        assert subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
+def test_lists_and_reports_tell_of_the_addendum(settled: tuple[Left, list[str]]) -> None:
+    """The verdict is the latest one, and where its events are is said; they are read like those of a run."""
+    lab = settled[0].lab
+    assert b" final " in lab.call("ls").stdout
+    assert b"asked again after the seal" in lab.call("show", "last").stderr
+    events = lab.call("events", str(settled[0].run() / "addenda" / "001"), "--kind", "service.answered")
+    assert b'"status":"committed"' in events.stdout
 
 
 @pytest.mark.parametrize("what", ["completion.json", "manifest.json", "log/000000.seg"])

@@ -127,3 +127,17 @@ def test_the_main_help_lists_every_command() -> None:
     text = help_text("run")
     for command in list(COMMANDS.values())[1:]:
         assert f"  {command.usage.removeprefix('supervise ')} " in text
+
+
+def test_learn_takes_a_command_as_run_does() -> None:
+    """CMD is verbatim, and what becomes of traffic is said by its own option."""
+    parsed = parse_arguments(["learn", "--network", "allow", "--allow", "api.test", "--", "cmd", "--json"])
+    assert (parsed.command, parsed.argv) == ("learn", ("cmd", "--json"))
+    assert (parsed.options.network, parsed.options.allow) == ("allow", ["api.test"])
+
+
+@pytest.mark.parametrize("words", [["--json"], ["--commit", "never"], ["--require", "clean"], ["--dry-run"], []])
+def test_learn_has_no_verdict_and_no_writes_to_speak_of(words: list[str]) -> None:
+    """Options about what it does not do are unknown to it, and it needs a command."""
+    with pytest.raises(UsageError):
+        parse_arguments(["learn", *words] if not words else ["learn", *words, "--", "true"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from test_box_plan import view_spec
 from policies.types import FilesPolicy, Policy, SharedPlace
 from supervisor.declared import Declared, find_declared, read_links
 from supervisor.errors import UsageError
+from supervisor.launch.libc import MountFlag
 from supervisor.launch.mounting import Bind, KeepWritable, MakeReadOnly, Mask, MountOverlay
-from supervisor.launch.view import View, plan_view
+from supervisor.launch.mounts import HostMount, read_mounts
+from supervisor.launch.view import View, _Planner, plan_view
 
 
 def declared(base: Path, *, shared: tuple[str, ...] = (), read_deny: tuple[str, ...] = ()) -> Declared:
@@ -131,3 +134,16 @@ def test_a_place_that_is_not_there_yet_is_made_in_what_stays_open(tmp_path: Path
     work = bytes(tmp_path / "work")
     view = planned(tmp_path, writable=(work + b"/new/er",))
     assert work not in {step.path for step in view.steps if isinstance(step, MakeReadOnly)}
+
+
+def test_what_is_mounted_in_a_shared_place_is_shared_too(tmp_path: Path) -> None:
+    """Also where the place lies in a directory of which each trial has its own."""
+    spec = view_spec(tmp_path)
+    place = bytes(tmp_path / "shared")
+    (tmp_path / "shared" / "inner").mkdir(parents=True)
+    inner = HostMount(mount_id=-7, device=b"0:99", root=b"/", path=place + b"/inner", fstype=b"tmpfs")
+    planner = _Planner(replace(spec, shared=(place,)), read_mounts())
+    assert planner._is_shown(inner)
+    (step,) = (planner._host_layer(1, inner),)
+    assert isinstance(step, Bind)
+    assert MountFlag.RDONLY not in step.flags

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import struct
 from urllib.parse import quote_from_bytes
@@ -45,6 +46,7 @@ def test_the_value_is_gone_and_the_length_stays(value: bytes, before: bytes, aft
         KEY.hex().encode(),
         KEY.hex().upper().encode(),
         quote_from_bytes(KEY, safe="").encode(),
+        quote_from_bytes(KEY).encode(),
         KEY.lower(),
         b"K7MDENG+bPxRfiCYzz93kQ\0wJalrXUtnFEMI",
     ],
@@ -74,6 +76,13 @@ def test_what_holds_a_value_in_pieces_is_taken_out_whole(written: bytes) -> None
     assert list(clean.take_counts()) == [("N0", "w", 1)]
 
 
+def test_a_key_of_many_lines_is_taken_out_of_a_string_of_json() -> None:
+    """Line ends and quotes are escaped there."""
+    key = b'first "line" of it\nsecond line of it\n'
+    written = json.dumps({"key": key.decode()}).encode()
+    assert b"line of it" not in redactor(key).redact(written, where="w")
+
+
 def test_what_stands_instead_says_so_where_there_is_room() -> None:
     """The name, the word, or stars."""
     clean = Redactor([("API_KEY", b"x" * 12 + b"q" * 12), ("P", b"abcdefghijkl"), ("S", SHORT)])
@@ -85,7 +94,9 @@ def test_what_stands_instead_says_so_where_there_is_room() -> None:
 def test_what_was_taken_out_is_counted() -> None:
     """By name and place, once."""
     clean = redactor(KEY, SHORT)
+    assert not clean.met
     clean.redact(KEY + b" " + KEY, where="kernel")
+    assert clean.met
     clean.redact_text(f"so {SHORT.decode()}", where="records")
     assert list(clean.take_counts()) == [("N0", "kernel", 2), ("N1", "records", 1)]
     assert list(clean.take_counts()) == []
@@ -158,3 +169,10 @@ def test_events_are_cleaned_in_every_field_of_text() -> None:
     left = ev.StageCommitted(n=1, time_ns=1, state="applied", entries=1, left_out=(b"a", b"x/" + SHORT))
     assert redact_event(left, redactor(SHORT)).left_out == (b"a", b"x/*******")
     assert redact_event(left, redactor(KEY)) is left
+
+
+def test_an_event_that_was_counted_is_not_counted_again() -> None:
+    """What is given back to who recorded it is cleaned like what was written."""
+    note, clean = ev.NoteReceived(n=1, time_ns=1, text=KEY.decode()), redactor(KEY)
+    assert redact_event(note, clean, where="") == redact_event(note, clean)
+    assert list(clean.take_counts()) == [("N0", "records", 1)]

@@ -8,7 +8,7 @@ import pytest
 from transcript import Transcript, ordinary, policy_for, state, straggler, without_commit
 
 from policies.credentials import credential_data
-from policies.types import Commit, FilesMode, FilesPolicy, Policy
+from policies.types import Commit, FilesMode, FilesPolicy, Outside, Policy
 from supervisor import events as ev
 from supervisor.verdict.completion import Scope, Separation
 from supervisor.verdict.judge import judge
@@ -57,6 +57,31 @@ def test_a_refused_write_violates_and_a_pointless_one_does_not(error: int, verdi
     trial.found("/srv/x", state(), state())
     trial.file(ev.FileOpened, "/srv/x", reads=False, writes=True, error=error)
     assert scope(trial).verdict == verdict
+
+
+def test_a_directory_above_the_scope_may_be_made_and_nothing_else() -> None:
+    """To try to make it is allowed, also where it fails; to write, change or remove what is there is not."""
+    made = ordinary()
+    made.file(ev.FileCreated, "notes", what=ev.Kind.DIRECTORY, error=30)
+    assert scope(made).verdict == "clean"
+    for kind, fields in (
+        (ev.FileDeleted, {}),
+        (ev.FileChanged, {"attribute": "mode"}),
+        (ev.FileTruncated, {"size_bytes": 0}),
+    ):
+        refused = ordinary()
+        refused.file(kind, "notes", error=30, **fields)
+        assert [one.rule for one in scope(refused).violations] == ["refused-write"]
+
+
+def test_what_denies_writes_elsewhere_makes_them_violations() -> None:
+    """`outside = "deny"` says so even where no glob says what may be written."""
+    policy = policy_for(files=FilesPolicy(outside=Outside.DENY))
+    trial = ordinary()
+    trial.create("/opt/made", error=30)
+    assert [one.rule for one in scope(trial, policy).violations] == ["refused-write"]
+    assert scope(trial, policy_for()).verdict == "clean"
+    assert scope(ordinary(), policy).verdict == "clean"
 
 
 def test_discarded_writes_violate_only_where_a_scope_was_declared() -> None:

@@ -1,0 +1,35 @@
+"""How what was sent, and what was held back, is told in the report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from completions import completion
+from supervisor.report.text import render_text
+
+API: dict[str, Any] = {
+    "protocol": "tcp", "host": "api.test", "ip": "203.0.113.7", "port": 443, "decision": "allowed", "bytes_out": 1200,
+    "bytes_in": 7, "process": None, "events": [4],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({}, "allowed: tcp api.test (203.0.113.7) port 443, 1,200 bytes out, 7 in [4]"),
+        ({"after_endpoint": True}, "1,200 bytes out, 7 in, after the endpoint [4]"),
+        (
+            {"decision": "sinkholed", "bytes_out": 0, "bytes_in": 0, "kept_bytes": 9000},
+            "sinkholed: tcp api.test (203.0.113.7) port 443, 9,000 bytes held back [4]",
+        ),
+        (
+            {"protocol": "dns", "ip": None, "port": 53, "decision": "blocked", "bytes_out": 0, "bytes_in": 0},
+            "blocked: dns api.test port 53 [4]",
+        ),
+    ],
+)
+def test_a_flow_is_one_line_with_its_bytes(changed: dict[str, Any], told: str) -> None:
+    """Where it went, what became of it, and whether it went on after the end."""
+    assert told in render_text(completion(effects={"network": [API | changed]}))
