@@ -1,6 +1,6 @@
 """The label: a grader run on examples before the trial, and on the captured outcome after it.
 
-In: a trial that is held (`selftest`) or of which nothing is alive (`grade`). Out: events; what follows from them is
+In: a trial that is held (`selftest`) or of which nothing is alive (`grade_outcome`). Out: events; what follows from them is
 judged from the log.
 
 Laws:
@@ -231,25 +231,20 @@ def make_grader(request: RunRequest, *, log: LogWriter, directory: Path, box_of:
     return Grader(box=box, policy=request.policy.grade, log=log, directory=directory)
 
 
-def selftest(trial: Trial, signals: Signals) -> Grader | None:
-    """Show the grader its examples, before CMD is released; gives the grader, None when no grader is declared.
+def selftest(trial: Trial, signals: Signals) -> Grader:
+    """Show the grader its examples, before CMD is released; gives the grader.
 
     Raises:
         UsageError: an example does not exist.
     """
     prepared = trial.prepared
-    policy = prepared.request.policy
-    if policy.grade.command is None:
-        return None
     grader = grader_of(trial, signals)
-    grader.show_examples(prepared.request.cwd, policy.claim.outcome)
+    grader.show_examples(prepared.request.cwd, prepared.request.policy.claim.outcome)
     return grader
 
 
-def grade(trial: Trial, stage: Stage | InPlace, grader: Grader | None) -> None:
+def grade_outcome(trial: Trial, stage: Stage | InPlace, grader: Grader) -> None:
     """Grade the outcome that the claim is about, once nothing of the trial is alive."""
-    if grader is None:
-        return
     subject = _in_place(trial) if isinstance(stage, InPlace) else _subject(trial, stage, _capture_settled(trial, stage))
     began_ns = stage.began_ns if isinstance(stage, Stage) else None
     if grader.repeat(subject, lambda did: _changed_by_others(subject, did, began_ns)):

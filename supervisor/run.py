@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 from probes.doctor_preflight import require_machine
 from supervisor.following import follow
-from supervisor.grading import grade, selftest
+from supervisor.graders import grade, show_examples
 from supervisor.log.room import fullness_told
 from supervisor.preparing import prepare, prepare_writes
 from supervisor.request import Outcome, RunRequest
@@ -39,7 +39,7 @@ def run(request: RunRequest) -> Outcome:
         if prepared.terminal is not None and trial.box.pty_master is not None:
             prepared.terminal.attach(trial.box.pty_master)
             stack.callback(prepared.terminal.close)
-        grader = selftest(trial, signals)
+        grader = show_examples(trial, signals)
         trial.release()
         follow(trial, stage, signals)
         grade(trial, stage, grader)
