@@ -77,6 +77,7 @@ KINDS: Mapping[SettleKind, tuple[SettleOption, ...]] = {
             shape=_T,
             about="Name of the supervisor's variable that has a bearer token.",
         ),
+        SettleOption(name="cancel", shape=_T, about="What gets an empty POST to call it off (at_endpoint = cancel)."),
         _ABSENT,
         *WORDS,
     ),
@@ -115,6 +116,7 @@ KINDS: Mapping[SettleKind, tuple[SettleOption, ...]] = {
             about="Words of a program: exit 0 committed, 1 failed, 2 pending, 3 cancelled for good, 4 settled.",
             required=True,
         ),
+        SettleOption(name="cancel", shape=_TS, about="Words of a program that calls it off (at_endpoint = cancel)."),
     ),
     SettleKind.FILE: (
         SettleOption(name="path", shape=_T, about="A file of the host; its text is the answer.", required=True),

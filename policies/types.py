@@ -312,6 +312,11 @@ class Settle:
         value = dict(self.options).get(name)
         return value if isinstance(value, tuple) else ()
 
+    @property
+    def cancels(self) -> bool:
+        """Whether what was asked for can be called off."""
+        return bool(dict(self.options).get("cancel"))
+
     def flag(self, name: str) -> bool:
         """Tell whether an option is there and true."""
         return dict(self.options).get(name) is True

@@ -20,7 +20,7 @@ from supervisor.declared import read_links
 from supervisor.errors import SuperviseError
 from supervisor.events import Event, Origin, StageCommitted, StatesRecorded, TrialCounted, TrialSealed
 from supervisor.evidence.collect import collect
-from supervisor.evidence.facts import Facts, Observed
+from supervisor.evidence.facts import Facts, Observed, SharedNames
 from supervisor.evidence.naming import listed, show
 from supervisor.evidence.timeline import with_commit
 from supervisor.launch.durable import write_whole
@@ -101,12 +101,22 @@ def _collect(trial: Trial, stage: Stage | InPlace, outgoing: Outgoing, on_disk: 
         found = observed(trial, [on_disk.get(name, name) for name in names], stage.observe)
         return {in_log.get(path, path): state for path, state in found.items()}
 
+    def aliases(linked: bool) -> SharedNames:  # noqa: FBT001 - see `supervisor.evidence.collect`
+        found = stage.aliases(linked)
+        before, after = (
+            tuple(tuple(in_log.get(path, path) for path in names) for names in groups)
+            for groups in (found.before, found.after)
+        )
+        return SharedNames(before=before, after=after)
+
     def whole() -> tuple[Facts, str, int]:
         recorder = Recorder(
             prepared.run.path / recorded.NAME,
             observe,
             lambda: (in_log.get(path, path) for path in changed(trial, stage.changed)),
-            read_links,
+            links=read_links,
+            aliases=aliases if on_disk else stage.aliases,
+            beginning=lambda path: stage.beginning(on_disk.get(path, path)),
         )
         facts = collect(
             outgoing.through(_read(trial)),
@@ -114,6 +124,8 @@ def _collect(trial: Trial, stage: Stage | InPlace, outgoing: Outgoing, on_disk: 
             workspace=os.fsencode(prepared.workspace),
             observe=recorder.observe,
             changed=recorder.changed,
+            aliases=recorder.aliases,
+            beginning=recorder.beginning,
             links=recorder.links,
         )
         return facts, recorder.close(), recorder.lines

@@ -282,6 +282,23 @@ def _settle(watch: Watch, stage: Stage | InPlace, stop: StopRule, endpoint_ns: i
     trial.tell(Phase.SETTLED)
 
 
+def _cancel_services(watch: Watch) -> None:
+    """Have services call off what the trial asked for, as declared, once nothing is alive that could ask again."""
+    trial = watch.trial
+    if trial.services is None or not any(
+        one.settle and one.settle.cancels for one in trial.prepared.request.policy.services
+    ):
+        return
+    trial.services.cancel(trial.tell_cancelled)
+    watch.asked = True
+    watch.hear_services()
+    watch.outlived = True
+    trial.services.follow(on=True)
+    settle_s = max(trial.prepared.request.policy.stop.settle_s, trial.services.patience_s)
+    watch.until(trial.services.settled, clock.boottime_ns() + int(settle_s * 1e9))
+    trial.services.follow(on=False)
+
+
 def _settle_services(watch: Watch, endpoint_ns: int, settle_s: float, within_s: float | None) -> None:
     """Follow services as long as the policy follows anything: until none may still act, or the time is over."""
     trial = watch.trial
@@ -321,6 +338,8 @@ def _finish(watch: Watch) -> None:
     trial.record(TrialEmptied, pids_left=left)
     if trial.relay is not None:
         trial.relay.finish()
+    if trial.prepared.request.policy.stop.at_endpoint is AtEndpoint.CANCEL:
+        _cancel_services(watch)
     if watch.outlived:
         watch.ask_services("last")
         watch.hear_services()

@@ -1,7 +1,7 @@
 """The label: a grader run on examples before the trial, and on the captured outcome after it.
 
-In: a trial that is held (`selftest`) or of which nothing is alive (`grade_outcome`). Out: events; what follows from them is
-judged from the log.
+In: a trial that is held (`selftest`) or of which nothing is alive (`grade_outcome`). Out: events; what follows from
+them is judged from the log.
 
 Laws:
     * What is graded is a capture: the snapshot that the claim is about where there is one, else the outcome as it was

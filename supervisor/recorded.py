@@ -1,8 +1,8 @@
 """What was found on disk when a trial was judged, kept so that it can be judged again from the log alone.
 
 ``observed.jsonl`` has a line for each look: ``{"path", "before", "after"}`` for the states of a path, ``{"changed"}``
-for a path that the stage holds, ``{"link", "text"}`` for a symlink of the host. Paths are base64. Its digest is in the
-log (``states.recorded``).
+for a path that the stage holds, ``{"link", "text"}`` for a symlink of the host, ``{"beginning", "text"}`` for what was
+there before, ``{"aliases"}`` for names of one file. Paths are base64. Its digest is in the log (``states.recorded``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import BinaryIO
 import msgspec
 
 from supervisor.errors import LogError, LogUnreadableError
-from supervisor.evidence.facts import FileState, Observed
+from supervisor.evidence.collect import FindAliases, no_aliases
+from supervisor.evidence.facts import FileState, Observed, SharedNames
+from supervisor.evidence.followed import Beginning
 from supervisor.evidence.leading import ReadLinks, no_links
 
 NAME = "observed.jsonl"
@@ -32,16 +34,26 @@ class _Line(msgspec.Struct, omit_defaults=True):
     changed: bytes | None = None
     link: bytes | None = None
     text: bytes | None = None
+    beginning: bytes | None = None
+    aliases: SharedNames | None = None
 
 
 class Recorder:
     """Passes looks at the disk on, and keeps what they found."""
 
     def __init__(
-        self, path: Path, observe: Observe, changed: Callable[[], Iterable[bytes]], links: ReadLinks = no_links
+        self,
+        path: Path,
+        observe: Observe,
+        changed: Callable[[], Iterable[bytes]],
+        *,
+        links: ReadLinks = no_links,
+        aliases: FindAliases = no_aliases,
+        beginning: Beginning = lambda _: None,
     ) -> None:
         """Begin the file anew."""
         self._observe, self._changed, self._links = observe, changed, links
+        self._aliases, self._beginning = aliases, beginning
         self._file: BinaryIO = path.open("wb")
         self._digest = hashlib.sha256()
         self.lines = 0
@@ -66,6 +78,19 @@ class Recorder:
             self._keep(_Line(link=path, text=text))
         return found
 
+    def aliases(self, linked: bool) -> SharedNames:  # noqa: FBT001 - see `supervisor.evidence.collect`
+        """Give the names that share a file."""
+        found = self._aliases(linked)
+        self._keep(_Line(aliases=found))
+        return found
+
+    def beginning(self, path: bytes) -> bytes | None:
+        """Tell what was at a path before."""
+        text = self._beginning(path)
+        if text is not None:
+            self._keep(_Line(beginning=path, text=text))
+        return text
+
     def close(self) -> str:
         """End the file; gives its digest."""
         self._file.close()
@@ -81,11 +106,27 @@ class Recorder:
 class Recorded:
     """What a `Recorder` kept, in the place of the disk."""
 
-    def __init__(
-        self, states: Mapping[bytes, Observed], changed: tuple[bytes, ...], links: Mapping[bytes, bytes]
-    ) -> None:
+    def __init__(self, lines: Iterable[_Line]) -> None:
         """Use `Recorded.read`."""
-        self._states, self._changed, self._links = states, changed, links
+        self._states: dict[bytes, Observed] = {}
+        self._changed: list[bytes] = []
+        self._links: dict[bytes, bytes] = {}
+        self._beginnings: dict[bytes, bytes] = {}
+        self._aliases = SharedNames()
+        for line in lines:
+            self._take(line)
+
+    def _take(self, line: _Line) -> None:
+        if line.path is not None:
+            self._states[line.path] = Observed(before=line.before, after=line.after)
+        elif line.changed is not None:
+            self._changed.append(line.changed)
+        elif line.link is not None:
+            self._links[line.link] = line.text or b""
+        elif line.beginning is not None:
+            self._beginnings[line.beginning] = line.text or b""
+        elif line.aliases is not None:
+            self._aliases = line.aliases
 
     @classmethod
     def read(cls, path: Path, *, digest: str) -> Recorded:
@@ -108,9 +149,7 @@ class Recorded:
         if (got := f"sha256:{hashlib.sha256(data).hexdigest()}") != digest:
             message = f"expected {digest} (the log says so), got {got}"
             raise LogError(message, place=str(path))
-        states = {line.path: Observed(before=line.before, after=line.after) for line in lines if line.path is not None}
-        links = {line.link: line.text for line in lines if line.link is not None and line.text is not None}
-        return cls(states, tuple(line.changed for line in lines if line.changed is not None), links)
+        return cls(lines)
 
     def observe(self, paths: Sequence[bytes]) -> Mapping[bytes, Observed]:
         """Give the states of paths; one that was not looked at then is left out."""
@@ -118,7 +157,15 @@ class Recorded:
 
     def changed(self) -> tuple[bytes, ...]:
         """Give what the stage held."""
-        return self._changed
+        return tuple(self._changed)
+
+    def aliases(self, _linked: bool) -> SharedNames:  # noqa: FBT001 - see `supervisor.evidence.collect`
+        """Give the names that shared a file."""
+        return self._aliases
+
+    def beginning(self, path: bytes) -> bytes | None:
+        """Tell what was at a path before."""
+        return self._beginnings.get(path)
 
     def links(self, paths: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """Give the texts of those paths that were symlinks."""

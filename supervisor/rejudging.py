@@ -66,6 +66,8 @@ class Kept:
             workspace=self.manifest.workspace,
             observe=self.states.observe,
             changed=self.states.changed,
+            aliases=self.states.aliases,
+            beginning=self.states.beginning,
             links=self.states.links,
         )
 

@@ -27,6 +27,7 @@ SLACK_S = 1.0
 
 _UNSETTLED = frozenset({ServiceStatus.PENDING, ServiceStatus.UNKNOWN})
 _STOP = ""
+_CANCEL = "cancel"
 _OPERATION_CHARS = 200
 _NANO = 1_000_000_000
 
@@ -40,6 +41,13 @@ class Tell(Protocol):
         """Record it; called from any thread."""
 
 
+class TellCancelled(Protocol):
+    """Puts it in the log that a service was asked to call something off."""
+
+    def __call__(self, *, service: str, problem: str | None) -> object:
+        """Record it; called from any thread."""
+
+
 @dataclass(slots=True, kw_only=True)
 class _Asked:
     """One service, and where it stands."""
@@ -47,6 +55,7 @@ class _Asked:
     asker: Asker
     every_s: float
     by_operation: bool
+    cancels: bool
     last: Answer | None = None
     due_ns: int = 0
     operations: list[str] = field(default_factory=list)
@@ -71,6 +80,7 @@ class ServiceWatch:
         self._lock = threading.Lock()
         self._following = False
         self._failure: BaseException | None = None
+        self._tell_cancelled: TellCancelled | None = None
         self._answered_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._settled_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._thread = threading.Thread(target=self._loop, name="supervise-services", daemon=True)
@@ -102,6 +112,12 @@ class ServiceWatch:
         with self._lock:
             self._following = on
         self._moments.put("settling" if on else "wake")
+
+    def cancel(self, tell: TellCancelled) -> None:
+        """Have every service that may still act, and can, call off its work; `answered` becomes readable then."""
+        _clear(self._answered_fd)
+        self._tell_cancelled = tell
+        self._moments.put(_CANCEL)
 
     def announce(self, note: str) -> None:
         """Take a note of the trial that names an operation: ``{"service": NAME, "operation": ID}``."""
@@ -148,6 +164,9 @@ class ServiceWatch:
             while (moment := self._next()) != _STOP:
                 if moment == "settling":
                     self._round(moment, [one for one in self._asked.values() if one.due_ns <= clock.boottime_ns()])
+                elif moment == _CANCEL:
+                    self._call_off()
+                    os.eventfd_write(self._answered_fd, 1)
                 elif moment != "wake":
                     self._round(moment, list(self._asked.values()))
                     os.eventfd_write(self._answered_fd, 1)
@@ -169,6 +188,14 @@ class ServiceWatch:
             return self._moments.get(timeout=max(0.0, (min(due) - clock.boottime_ns()) / _NANO))
         except queue.Empty:
             return "settling"
+
+    def _call_off(self) -> None:
+        for one in self._asked.values():
+            if one.cancels and self._may_act(one) and self._tell_cancelled is not None:
+                operations = tuple(one.operations) if one.by_operation else ()
+                problem = one.asker.cancel(operations)
+                one.due_ns = 0
+                self._tell_cancelled(service=one.asker.service.name, problem=problem)
 
     def _round(self, moment: str, asked: list[_Asked]) -> None:
         """Ask some services at once, and tell what they say."""
@@ -213,7 +240,7 @@ def parse_announcement(note: str) -> tuple[str, str] | None:
         return None
     try:
         said = json.loads(note)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     service, operation = said.get("service"), said.get("operation")
     if isinstance(operation, int) and not isinstance(operation, bool):
@@ -236,7 +263,7 @@ def _prepare(service: Service, run: str, environ: Mapping[str, str]) -> _Asked:
         message = f"service {service.name} cannot be asked"
         raise ValueError(message)
     asker = Asker(service, settle, run=run, environ=environ)
-    return _Asked(asker=asker, every_s=settle.every_s, by_operation=asks_by_operation(settle))
+    return _Asked(asker=asker, every_s=settle.every_s, by_operation=asks_by_operation(settle), cancels=settle.cancels)
 
 
 def _says(answer: Answer) -> tuple[ServiceStatus, str]:

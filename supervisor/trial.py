@@ -39,6 +39,7 @@ from supervisor.events import (
     Origin,
     ProcessKey,
     ServiceAnswered,
+    ServiceCancelled,
     ServiceShown,
     ToolAnswered,
     ToolCalled,
@@ -207,6 +208,10 @@ class Trial:
         if self.services is not None:
             self.services.ask("start")
             select.select([self.services.answered], [], [], self.services.patience_s)
+
+    def tell_cancelled(self, *, service: str, problem: str | None) -> None:
+        """Record that a service was asked to call something off; from any thread."""
+        record(self.log, ServiceCancelled, service=service, problem=problem)
 
     def tell_answer(
         self, *, service: str, moment: str, answer: Answer, asked_ns: int, operations: tuple[str, ...]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import codecs
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from probes.gateway.client_hello import ClientHello
 from probes.gateway.http_head import RequestHead
 from probes.gateway.inspected_text import AnswerRecord, RequestRecord, StreamRecord
 from probes.gateway.inspection import Failure, Inspection, Record, Side, Step
+from probes.gateway.speech import Refused, Speech
 from probes.gateway.swallow import Swallowed
 from supervisor.events import Event, InspectionFailed, RequestAnswered, RequestSent, StreamDigested
 
@@ -62,26 +63,31 @@ class Inspecting:
 
 
 class Inspected:
-    """One connection that is read. ``failure`` is why it must end, once it must."""
+    """One connection that is read.
 
-    def __init__(
-        self, inspecting: Inspecting, host: str, port: int, *, judge: Callable[[RequestHead], str | None]
-    ) -> None:
+    Attributes:
+        failure: why it must end, once it must.
+        refusal: what the rules say of the request that it must end for.
+    """
+
+    def __init__(self, inspecting: Inspecting, host: str, port: int, speech: Speech) -> None:
         """Begin once the client has named its host, before the server is there.
 
         Args:
             inspecting: of the run.
             host: that was allowed, a name or an address.
             port: that the trial dialled.
-            judge: why a request must not go on, or None.
+            speech: judges the requests inside like those that are not.
         """
         self._inspecting, self._host, self._port = inspecting, host, port
         self._inspection = Inspection(
-            host, port, authority=inspecting.authority, upstream=inspecting.upstream, judge=judge
+            host, port, authority=inspecting.authority, upstream=inspecting.upstream, judge=self._judge
         )
         self._hello: ClientHello | None = None
         self._first = bytearray()
+        self._speech = speech
         self.failure: Failure | None = None
+        self.refusal: Refused | None = None
 
     @property
     def waiting_bytes(self) -> int:
@@ -111,6 +117,14 @@ class Inspected:
     def ended(self, *, client: bool) -> Step:
         """Take the end of what one side sends."""
         return self._seen(self._inspection.client_ended() if client else self._inspection.server_ended())
+
+    def _judge(self, head: RequestHead) -> str | None:
+        try:
+            self._speech.judge_request(head)
+        except Refused as err:
+            self.refusal = err
+            return str(err)
+        return None
 
     def _seen(self, step: Step) -> Step:
         self.failure = self.failure or next((one for one in step.records if isinstance(one, Failure)), None)

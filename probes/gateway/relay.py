@@ -27,7 +27,6 @@ from probes.gateway.side import Side
 from probes.gateway.speech import Place, Refused, Speech
 
 if TYPE_CHECKING:
-    from probes.gateway.http_head import RequestHead
     from probes.gateway.inspecting import Inspected
     from probes.gateway.inspection import Step
     from probes.gateway.service import Service
@@ -38,6 +37,7 @@ KEPT = 4096
 SILENCE_S = 0.2
 PATIENCE_S = 10.0
 DIAL_S = 30.0
+SWALLOWED_S = 3.0
 _READ_BYTES = 65536
 _TURNS = 4
 _scratch = bytearray(_READ_BYTES)
@@ -49,7 +49,7 @@ class Connection:
 
     __slots__ = (
         "_account", "_client", "_counted", "_deadline", "_decoys", "_dialling", "_early", "_inspected",
-        "_kept", "_opened_ns", "_place", "_refusal", "_server", "_service", "_silence", "_speech",
+        "_kept", "_opened_ns", "_place", "_server", "_service", "_silence", "_speech",
         "_swallowed", "number", "source",
     )  # fmt: skip
 
@@ -72,7 +72,6 @@ class Connection:
         self._account = ""
         self._inspected: Inspected | None = None  # what is inside TLS is read
         self._swallowed: Swallowed | None = None  # the same of what is swallowed
-        self._refusal: Refused | None = None  # why a request inside TLS must not go on
         self._decoys = service.lookout.begin() if service.lookout else None
 
     def begin(self, address: Address, port: int) -> None:
@@ -102,6 +101,15 @@ class Connection:
         if self._service.inspecting is not None:
             self._swallowed = self._service.inspecting.swallow(place.host or str(plain_address(place.address)))
         self._client.watch(READ, self._swallow_ready)
+        self._wait_for_more(-1)
+
+    def _wait_for_more(self, before: int) -> None:
+        """End what is swallowed once it says nothing more: it waits for an answer that will not come."""
+        now = self._counted.kept_bytes
+        if now == before:
+            self.close("nobody answers")
+        else:
+            self._silence = self._service.loop.later(SWALLOWED_S, lambda: self._wait_for_more(now))
 
     def _swallow_ready(self, events: int) -> None:
         try:
@@ -226,20 +234,10 @@ class Connection:
         if place is None or speech is None or inspecting is None:
             return
         host = speech.said.host or str(plain_address(place.address))
-        self._inspected = Inspected(inspecting, host, place.port, judge=self._judge)
+        self._inspected = Inspected(inspecting, host, place.port, speech)
         self._counted.kept_bytes = 0
         self._take_step(self._inspected.hear(speech.said.hello, first))
         self._dial()
-
-    def _judge(self, head: RequestHead) -> str | None:
-        """Judge a request that was read inside TLS, like one that was not."""
-        try:
-            if self._speech is not None:
-                self._speech.judge_request(head)
-        except Refused as err:
-            self._refusal = err
-            return str(err)
-        return None
 
     def _take_step(self, step: Step) -> None:
         """Send what an inspection wants sent, tell what it found, and end what it wants ended.
@@ -262,7 +260,7 @@ class Connection:
             self._client.send(step.to_client)
         failure = inspected.failure
         if failure is not None and failure.side == "request":
-            raise self._refusal or Refused(failure.reason, host=self._place_host(), rule="http")
+            raise inspected.refusal or Refused(failure.reason, host=self._place_host(), rule="http")
         if failure is not None:
             self.close(failure.reason)
             return

@@ -20,10 +20,10 @@ RECORD = struct.Struct("<QQIBBhIHHQQQ")
 WRITER = struct.Struct("<8QII8x")
 #: struct w_writer_key: pid, fd
 WRITER_KEY = struct.Struct("<II")
-#: struct w_member: cgroup, start_ns, leader_ended, files_end
-MEMBER = struct.Struct("<QQII")
-#: struct w_orders: epoch, network, keep, -
-ORDERS = struct.Struct("<III4x")
+#: struct w_member: cgroup, start_ns, leader_ended, files_end, shared, pad
+MEMBER = struct.Struct("<QQIIII")
+#: struct w_orders: epoch, network, keep, -, began_ns, realtime_offset_ns
+ORDERS = struct.Struct("<III4xQq")
 #: struct w_port: trial, ip, port, protocol, pad
 PORT = struct.Struct("<Q16sHHI")
 #: struct w_owner: start_ns, pid, pad
@@ -74,6 +74,8 @@ class RecordFlag(IntFlag):
     PRIVATE = 4
     UNREACHABLE = 8
     UNLINKED = 16
+    SHARED = 32
+    NOFOLLOW = 64
 
 
 class Look(IntFlag):
@@ -130,7 +132,7 @@ class Trial(ctypes.Structure):
         ("throttled_ns", ctypes.c_uint64),
         ("unreadable", ctypes.c_uint64),
         ("last_error", ctypes.c_uint32),
-        ("pad", ctypes.c_uint32),
+        ("mapped", ctypes.c_uint32),
         ("gateway_starts", ctypes.c_uint64),
         ("gateway_packets", ctypes.c_uint64),
         ("gateway_bytes", ctypes.c_uint64),

@@ -13,6 +13,7 @@ import socket
 import stat
 import struct
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from probes.kernel import syscalls
 from probes.kernel.abi import RECORD, RecordFlag, RecordKind
@@ -25,6 +26,9 @@ _KERNEL = int(RecordFlag.KERNEL)
 _TRUNCATED = int(RecordFlag.TRUNCATED)
 _PRIVATE = int(RecordFlag.PRIVATE)
 _UNREACHABLE = int(RecordFlag.UNREACHABLE)
+_UNLINKED = int(RecordFlag.UNLINKED)
+_SHARED = int(RecordFlag.SHARED)
+_NOFOLLOW = int(RecordFlag.NOFOLLOW)
 
 _LENGTH = (1 << 30) - 1
 _LOW = (1 << 32) - 1
@@ -62,6 +66,7 @@ _DELETING = frozenset({"unlink", "rmdir", "unlinkat"})
 _RENAMING = frozenset({"rename", "renameat", "renameat2"})
 _LINKING = frozenset({"link", "linkat"})
 _SYMLINKING = frozenset({"symlink", "symlinkat"})
+_ITSELF = frozenset({"lchown", "lsetxattr", "lremovexattr"})
 _OPENING = frozenset({"open", "openat", "openat2", "creat"})
 _LISTING = frozenset({"getdents", "getdents64"})
 _ASKING = frozenset(
@@ -117,6 +122,14 @@ def _climbed(components: bytes) -> bytes:
     return path
 
 
+def _whole(base: bytes, given: bytes) -> bytes:
+    """Give a caller's name as it was given, from the root on, where it goes up (``..``); else nothing."""
+    if b".." not in given:
+        return b""
+    whole = given if given.startswith(b"/") else _climbed(base) + b"/" + given
+    return whole if b"/.." in whole else b""
+
+
 def _joined(base: bytes, given: bytes) -> bytes:
     """Join a caller's path to the directory it starts from."""
     whole = given if given.startswith(b"/") else _climbed(base) + b"/" + given
@@ -131,10 +144,10 @@ def _callers_path(raw: Raw) -> bytes:
     return _joined(raw.text[: raw.len0], raw.text[raw.len0 : end])
 
 
-def _callers_second(raw: Raw) -> bytes:
+def _callers_second(raw: Raw) -> dict[str, Any]:
     rest = raw.text[raw.len0 + raw.len1 :]
     cut = rest.rfind(b"\0") + 1
-    return _joined(rest[:cut], rest[cut:])
+    return {"new_path": _joined(rest[:cut], rest[cut:]), "new_given": _whole(rest[:cut], rest[cut:])}
 
 
 def _started(raw: Raw) -> Event:
@@ -207,7 +220,7 @@ def _opened(raw: Raw) -> Event:
         reads=bool(f_mode & _FMODE_READ), writes=bool(f_mode & _FMODE_WRITE),
         created=bool(f_mode & _FMODE_CREATED) or flags & _O_TMPFILE == _O_TMPFILE, truncates=bool(flags & _O_TRUNC),
         flags=flags, what=_KINDS.get(mode, Kind.UNKNOWN), path_truncated=bool(raw.flags & _TRUNCATED),
-        reachable=not raw.flags & _UNREACHABLE,
+        reachable=not raw.flags & _UNREACHABLE, unlinked=bool(raw.flags & _UNLINKED),
     )  # fmt: skip
 
 
@@ -216,6 +229,7 @@ def _written(raw: Raw) -> Event:
         n=raw.n, time_ns=raw.time_ns, process=raw.process, path=_climbed(raw.text), device=raw.device, inode=raw.inode,
         count=1, size_bytes=raw.number0, last_ns=raw.time_ns, how=raw.call, error=raw.error,
         path_truncated=bool(raw.flags & _TRUNCATED), reachable=not raw.flags & _UNREACHABLE,
+        unlinked=bool(raw.flags & _UNLINKED),
     )  # fmt: skip
 
 
@@ -230,6 +244,7 @@ def _mapped(raw: Raw) -> Event:
     return ev.FileMapped(
         n=raw.n, time_ns=raw.time_ns, process=raw.process, path=_climbed(raw.text), device=raw.device, inode=raw.inode,
         size_bytes=raw.number0, path_truncated=bool(raw.flags & _TRUNCATED), reachable=not raw.flags & _UNREACHABLE,
+        unlinked=bool(raw.flags & _UNLINKED),
     )  # fmt: skip
 
 
@@ -245,42 +260,34 @@ def _kept(raw: Raw) -> Event:
 
 def _through_descriptor(raw: Raw) -> Event:
     call, extra = raw.call, raw.number0
+    common: dict[str, Any] = {
+        "n": raw.n, "time_ns": raw.time_ns, "process": raw.process, "path": _climbed(raw.text), "device": raw.device,
+        "inode": raw.inode, "error": raw.error, "path_truncated": bool(raw.flags & _TRUNCATED),
+        "verified": not raw.flags & _SHARED, "reachable": not raw.flags & _UNREACHABLE,
+        "unlinked": bool(raw.flags & _UNLINKED),
+    }  # fmt: skip
     if call == "ioctl" and extra in _CLONING:
-        return ev.FileWritten(
-            n=raw.n, time_ns=raw.time_ns, process=raw.process, path=_climbed(raw.text), device=raw.device,
-            inode=raw.inode, count=1, size_bytes=0, last_ns=raw.time_ns, how="clone", error=raw.error,
-            path_truncated=bool(raw.flags & _TRUNCATED), reachable=not raw.flags & _UNREACHABLE,
-        )  # fmt: skip
+        return ev.FileWritten(count=1, size_bytes=0, last_ns=raw.time_ns, how="clone", **common)
     if call in ("ftruncate", "fallocate"):
-        return ev.FileTruncated(
-            n=raw.n, time_ns=raw.time_ns, process=raw.process, path=_climbed(raw.text), device=raw.device,
-            inode=raw.inode, size_bytes=extra if call == "ftruncate" else 0, how=call, error=raw.error,
-            path_truncated=bool(raw.flags & _TRUNCATED), reachable=not raw.flags & _UNREACHABLE,
-        )  # fmt: skip
+        return ev.FileTruncated(size_bytes=extra if call == "ftruncate" else 0, how=call, **common)
     if call == "bind":
-        return ev.FileCreated(
-            n=raw.n, time_ns=raw.time_ns, process=raw.process, path=_climbed(raw.text), device=raw.device,
-            inode=raw.inode, what=Kind.SOCKET,
-            path_truncated=bool(raw.flags & _TRUNCATED), reachable=not raw.flags & _UNREACHABLE,
-        )  # fmt: skip
-    return ev.FileChanged(
-        n=raw.n, time_ns=raw.time_ns, process=raw.process, path=_climbed(raw.text), device=raw.device, inode=raw.inode,
-        attribute=_ATTRIBUTES.get(call, "xattr"), value=extra, error=raw.error,
-        path_truncated=bool(raw.flags & _TRUNCATED), reachable=not raw.flags & _UNREACHABLE,
-    )  # fmt: skip
+        return ev.FileCreated(what=Kind.SOCKET, **common)
+    return ev.FileChanged(attribute=_ATTRIBUTES.get(call, "xattr"), value=extra, **common)
 
 
 def _by_name(raw: Raw) -> Event:  # noqa: PLR0911 - one row a family of calls
     """A call that was given names: what it is depends on which one it was."""
     call, extra = raw.call, raw.number0
-    common = {
+    common: dict[str, Any] = {
         "n": raw.n, "time_ns": raw.time_ns, "process": raw.process, "error": raw.error,
         "path_truncated": bool(raw.flags & _TRUNCATED), "verified": bool(raw.flags & _PRIVATE),
+        "unlinked": bool(raw.flags & _UNLINKED),
     }  # fmt: skip
     if call in _SYMLINKING:
         text = raw.text[raw.len0 : raw.len0 + raw.len1]
-        return ev.FileLinked(path=text, new_path=_callers_second(raw), symbolic=True, **common)
+        return ev.FileLinked(path=text, **_callers_second(raw), symbolic=True, **common)
     path = _callers_path(raw)
+    common["given"] = _whole(raw.text[: raw.len0], raw.text[raw.len0 : raw.len0 + raw.len1])
     if call in _OPENING:
         return ev.FileOpened(
             path=path, reads=extra & _O_ACCMODE != 1, writes=bool(extra & (_O_ACCMODE | _O_CREAT | _O_TRUNC)),
@@ -291,9 +298,11 @@ def _by_name(raw: Raw) -> Event:  # noqa: PLR0911 - one row a family of calls
         return ev.FileDeleted(path=path, what=gone, **common)
     if call in _RENAMING:
         exchange = call == "renameat2" and bool(extra & _RENAME_EXCHANGE)
-        return ev.FileRenamed(path=path, new_path=_callers_second(raw), exchange=exchange, **common)
+        return ev.FileRenamed(path=path, **_callers_second(raw), exchange=exchange, **common)
     if call in _LINKING:
-        return ev.FileLinked(path=path, new_path=_callers_second(raw), **common)
+        return ev.FileLinked(
+            path=path, device=raw.device, inode=raw.inode, **_callers_second(raw), **common,
+        )  # fmt: skip
     if call in ("mkdir", "mkdirat"):
         return ev.FileCreated(path=path, what=Kind.DIRECTORY, **common)
     if call in ("mknod", "mknodat"):
@@ -302,7 +311,10 @@ def _by_name(raw: Raw) -> Event:  # noqa: PLR0911 - one row a family of calls
         )
     if call == "truncate":
         return ev.FileTruncated(path=path, size_bytes=extra, **common)
-    return ev.FileChanged(path=path, attribute=_ATTRIBUTES.get(call, "xattr"), value=extra, **common)
+    follows = call not in _ITSELF and not raw.flags & _NOFOLLOW
+    return ev.FileChanged(
+        path=path, attribute=_ATTRIBUTES.get(call, "xattr"), value=extra, follows=follows, **common
+    )  # fmt: skip
 
 
 def _read(raw: Raw) -> Event:

@@ -18,6 +18,7 @@ struct user_iovec {
 };
 
 struct keeping {
+	__u64 cgroup;
 	__u64 vector;		/* of struct user_iovec, the next one; 0: only `piece` */
 	struct user_iovec piece;
 	__u64 left;		/* of what the call wrote, and is to be kept */
@@ -58,7 +59,7 @@ static long keep_piece(__u32 i, void *data)
 		k->unreadable = true;
 		return 1;
 	}
-	if (k->piece.base + size > private_end(k->piece.base))
+	if (k->piece.base + size > private_end(k->piece.base, k->cgroup))
 		k->private = false;
 	k->off = off + size;
 	k->left -= size;
@@ -84,12 +85,14 @@ __noinline __u32 tell_kept(struct call *c, __u64 address, __u32 kept)
 	struct file *file = (struct file *)address;
 	struct inode *inode = BPF_CORE_READ(file, f_inode);
 	struct scratch *s = slot(SLOT_CALL, W_FILE_KEPT);
-	struct keeping k = { .private = true };
+	struct keeping k = {};
 	struct w_trial *trial;
 	__u32 end;
 
 	if (!s || !c || kept > KEEP_MAX)
 		return 0;
+	k.cgroup = c->cgroup;
+	k.private = is_private_call(c);
 	s->record.flags = W_F_KERNEL;
 	s->record.device = kernel_device(inode);
 	s->record.inode = BPF_CORE_READ(inode, i_ino);

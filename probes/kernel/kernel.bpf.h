@@ -45,6 +45,7 @@ struct cgroup {
 
 struct super_block {
 	__u32 s_dev;
+	unsigned long s_magic;
 };
 
 struct inode {
@@ -53,6 +54,8 @@ struct inode {
 	unsigned long i_ino;
 	__u32 i_generation;
 	atomic_t i_writecount;
+	__s64 i_ctime_sec;
+	__u32 i_ctime_nsec;
 };
 
 struct qstr {
@@ -101,10 +104,12 @@ struct fdtable {
 };
 
 struct files_struct {
+	atomic_t count;
 	struct fdtable *fdt;
 };
 
 struct fs_struct {
+	int users;
 	struct path root;
 	struct path pwd;
 };

@@ -231,7 +231,7 @@ __noinline int look_matters(struct call *c, __u64 address)
 	if (!flags)
 		return 0;
 	if (flags & W_LOOK_EVERY) {
-		if (!c->device || !(flags & W_LOOK_DEVICES) || c->answer + c->answer_bytes > private_end(c->answer))
+		if (!c->device || !(flags & W_LOOK_DEVICES) || c->answer + c->answer_bytes > private_to(c, c->answer))
 			return 1;
 		if (is_watched(c->cgroup, c->device, W_WATCH_DEVICE))
 			return 1;
@@ -300,7 +300,7 @@ static __always_inline bool is_doubtful(struct call *c, __u64 address, __u32 fla
 {
 	if (c->answer_bytes && overlaps(address, 1, c))
 		return true;
-	return (flags & W_LOOK_EVERY) && address >= private_end(address);
+	return (flags & W_LOOK_EVERY) && address >= private_to(c, address);
 }
 
 /* By name. No name stands for the descriptor or the directory: unless somebody may have taken it away meanwhile. */

@@ -191,33 +191,4 @@ __noinline __u32 put_string(__u32 off, __u64 address, __u64 cgroup)
 	return off;
 }
 
-static long find_private_end(struct task_struct *task, struct vm_area_struct *vma, void *end)
-{
-	struct file *file = BPF_CORE_READ(vma, vm_file);
-
-	if (BPF_CORE_READ(vma, vm_flags) & VM_SHARED)
-		return 0;
-	/* A page that was not copied yet shows what others write into its file. */
-	if (file && BPF_CORE_READ(file, f_inode, i_writecount.counter) > 0)
-		return 0;
-	*(__u64 *)end = BPF_CORE_READ(vma, vm_end);
-	return 0;
-}
-
-/*
- * Up to where nobody but this thread could have changed the memory between the call and our look; 0 when somebody
- * could: one user of the address space, and a private mapping. Another process that writes by ptrace or
- * process_vm_writev is an event of its own.
- */
-__noinline __u64 private_end(__u64 address)
-{
-	struct task_struct *task = bpf_get_current_task_btf();
-	__u64 end = 0;
-
-	if (BPF_CORE_READ(task, mm, mm_users.counter) != 1)
-		return 0;
-	bpf_find_vma(task, address, find_private_end, &end, 0);
-	return end;
-}
-
 #endif

@@ -44,6 +44,7 @@
 #define FMODE_PATH (1 << 14)
 #define FMODE_CREATED (1 << 20)
 #define CLOSE_RANGE_CLOEXEC 4
+#define AT_SYMLINK_NOFOLLOW 0x100
 
 #define PROT_WRITE 2
 #define MAP_SHARED_BITS 3
@@ -74,6 +75,7 @@
 
 #include "maps.bpf.h"
 #include "paths.bpf.h"
+#include "private.bpf.h"
 #include "syscalls.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -101,8 +103,22 @@ struct call {
 	__u64 answer_bytes;
 	__u64 inode;		/* of what a look-up found, as the kernel answered; 0: not known */
 	__u32 device;
-	__u32 pad;
+	__u32 alone;		/* whether the caller is alone: 0 while nobody asked, 1 no, 2 yes */
 };
+
+/* Asked once for each call: the answer changes by being asked. */
+static __always_inline bool is_private_call(struct call *c)
+{
+	if (!c->alone)
+		c->alone = is_alone() ? 2 : 1;
+	return c->alone == 2;
+}
+
+/* Up to where nobody could have changed the memory of a call since it began; 0 when somebody could. */
+static __always_inline __u64 private_to(struct call *c, __u64 address)
+{
+	return is_private_call(c) ? private_end(address, c->cgroup) : 0;
+}
 
 static __always_inline int ask_file(struct call *c, struct file *file, __u32 kind, __u64 n0, __u64 n1)
 {
@@ -158,6 +174,9 @@ static __noinline int tell_file(struct call *c)
 	s->record.error = c->ret < 0 ? -c->ret : 0;
 	s->record.number[0] = c->number[0];
 	s->record.number[1] = c->number[1];
+	/* Asked for every call that is told anyway: whoever is alone again is believed from the next one on. */
+	if (!is_private_call(c) && c->shape.class == S_FD)
+		s->record.flags |= W_F_SHARED;
 	end = put_file_path(s, SLOT_CALL, file);
 	s->record.len[0] = end;
 	return put_slot(SLOT_CALL, c->cgroup, end, W_HOOK_SYSCALL);
@@ -165,15 +184,88 @@ static __noinline int tell_file(struct call *c)
 
 /*
  * One path of the caller: where it starts from, unless it is absolute, and its text. No path at all (futimens and its
- * like) means the descriptor, which is the kernel's own. Returns whether nobody could have changed the text.
+ * like) means the descriptor, which is the kernel's own. Returns whether the text is in memory of the caller's own.
  */
-static __always_inline bool put_callers_path(struct call *c, struct scratch *s, __s8 dirfd, __u64 address, __u32 *base,
+static __always_inline bool put_callers_path(struct call *c, struct scratch *s, int dirfd, __u64 address, __u32 *base,
 					     __u32 *end)
 {
 	if (!address || !is_absolute(address))
-		*base = put_base(s, *base, dirfd < 0 ? AT_FDCWD : (int)argument(c, dirfd));
+		*base = put_base(s, *base, dirfd);
 	*end = put_string(*base, address, c->cgroup);
-	return !address || address + (*end - *base) < private_end(address);
+	return address ? address + (*end - *base) < private_to(c, address) : is_private_call(c);
+}
+
+static __always_inline int starts_from(struct call *c, __s8 dirfd)
+{
+	return dirfd < 0 ? AT_FDCWD : (int)argument(c, dirfd);
+}
+
+/* The descriptor that /proc/self/fd/N or /dev/fd/N names; -1 for any other path. */
+static __always_inline int named_descriptor(__u64 address)
+{
+	char text[24] = {}, *digits;
+	int fd = -1;
+
+	if (bpf_probe_read_user_str(text, sizeof(text), (void *)address) < 0)
+		return -1;
+	if (!bpf_strncmp(text, 14, "/proc/self/fd/"))
+		digits = text + 14;
+	else if (!bpf_strncmp(text, 8, "/dev/fd/"))
+		digits = text + 8;
+	else
+		return -1;
+	for (int i = 0; i < 8; i++) {
+		if (digits[i] < '0' || digits[i] > '9')
+			return digits[i] ? -1 : fd;
+		fd = (fd < 0 ? 0 : fd) * 10 + digits[i] - '0';
+	}
+	return -1;
+}
+
+/*
+ * A file that is named by a descriptor of the caller: the path that the kernel has for it stands where the caller's own
+ * would. -1 for any other path.
+ */
+static __always_inline int file_named(struct call *c, struct scratch *s, __u64 address)
+{
+	struct inode *inode;
+	struct file *file;
+	char first = 0;
+	int fd;
+
+	if (c->ret < 0 || !address || bpf_probe_read_user(&first, 1, (void *)address))
+		return -1;
+	if (first)
+		fd = named_descriptor(address);
+	else
+		fd = c->nr == __NR_linkat ? (int)argument(c, c->shape.dirfd) : -1;
+	file = fd < 0 ? NULL : file_of(fd);
+	if (!file)
+		return -1;
+	inode = BPF_CORE_READ(file, f_inode);
+	s->record.device = kernel_device(inode);
+	s->record.inode = BPF_CORE_READ(inode, i_ino);
+	if (!BPF_CORE_READ(file, f_path.dentry, d_hash.pprev))
+		s->record.flags |= W_F_UNLINKED;
+	return fd;
+}
+
+static __always_inline bool follows_not(struct call *c)
+{
+	switch (c->nr) {
+	case __NR_fchownat:
+		return c->arguments[4] & AT_SYMLINK_NOFOLLOW;
+	case __NR_utimensat:
+	case __NR_fchmodat2:
+		return c->arguments[3] & AT_SYMLINK_NOFOLLOW;
+	case __NR_setxattrat:
+	case __NR_removexattrat:
+		return c->arguments[2] & AT_SYMLINK_NOFOLLOW;
+	case __NR_file_setattr:
+		return c->arguments[4] & AT_SYMLINK_NOFOLLOW;
+	default:
+		return false;
+	}
 }
 
 /* Whether the answer of a call lies over what is now its path, the NUL with it: then the path was another one. */
@@ -186,8 +278,10 @@ static __always_inline bool overlaps(__u64 address, __u64 size, struct call *c)
 static __noinline int tell_path(struct call *c)
 {
 	struct scratch *s = slot(SLOT_CALL, c->kind);
+	__u64 address = argument(c, c->shape.path);
 	__u32 base = 0, end, base2;
-	bool private;
+	bool private = true;
+	int fd;
 
 	if (!s)
 		return 0;
@@ -196,14 +290,23 @@ static __noinline int tell_path(struct call *c)
 	s->record.number[1] = c->nr;
 	s->record.device = c->device;
 	s->record.inode = c->inode;
-	private = put_callers_path(c, s, c->shape.dirfd, argument(c, c->shape.path), &base, &end);
+	fd = c->shape.class == S_PATH ? file_named(c, s, address) : -1;
+	if (follows_not(c))
+		s->record.flags |= W_F_NOFOLLOW;
+	if (fd >= 0) {
+		private = address + 24 < private_to(c, address);
+		address = 0;
+	} else {
+		fd = starts_from(c, c->shape.dirfd);
+	}
+	private &= put_callers_path(c, s, fd, address, &base, &end);
 	s->record.len[0] = base;
 	s->record.len[1] = end - base;
 	if (c->answer_bytes && overlaps(argument(c, c->shape.path), end - base + 1, c))
 		private = false;
 	if (c->shape.class != S_LOOK && c->shape.path2 >= 0) {
 		base2 = end;
-		private &= put_callers_path(c, s, c->shape.dirfd2, argument(c, c->shape.path2), &base2, &end);
+		private &= put_callers_path(c, s, starts_from(c, c->shape.dirfd2), argument(c, c->shape.path2), &base2, &end);
 	}
 	if (private)
 		s->record.flags |= W_F_PRIVATE;
@@ -424,6 +527,7 @@ static __noinline int on_descriptor(struct call *c)
 static __noinline int on_map(struct call *c)
 {
 	__u32 flags = c->arguments[3] & MAP_SHARED_BITS;
+	struct w_trial *trial;
 	struct file *file;
 
 	if (c->ret < 0 && c->ret >= -ERRNO_MAX)
@@ -438,6 +542,9 @@ static __noinline int on_map(struct call *c)
 	}
 	if (!keeps_content(BPF_CORE_READ(file, f_inode, i_mode)))
 		return 0;
+	trial = bpf_map_lookup_elem(&trials, &c->cgroup);
+	if (trial)
+		trial->mapped = 1;
 	c->ret = 0;
 	return ask_file(c, file, W_FILE_MAPPED, c->arguments[1], c->nr);
 }
@@ -552,7 +659,7 @@ static __noinline int tell_unix(struct call *c, struct sock *sk)
 	size = size > 2 ? size - 2 : 0;
 	if (size > 108)
 		size = 108;
-	if (address + size < private_end(address))
+	if (address + size < private_to(c, address))
 		s->record.flags |= W_F_PRIVATE;
 	barrier_var(size);
 	if (size && size <= 108 && bpf_probe_read_user(s->text, size, (void *)(address + 2))) {
@@ -866,9 +973,9 @@ static __always_inline __u32 pid_inside(struct task_struct *task)
 }
 
 /* Exits, and where signals go, are told by this: a member that finds no room is a loss. */
-static __always_inline void remember(__u64 cgroup, __u32 pid, __u64 start_ns, enum w_hook hook)
+static __always_inline void remember(__u64 cgroup, __u32 pid, __u64 start_ns, bool shared, enum w_hook hook)
 {
-	struct w_member member = { .cgroup = cgroup, .start_ns = start_ns };
+	struct w_member member = { .cgroup = cgroup, .start_ns = start_ns, .shared = shared };
 	long error = bpf_map_update_elem(&members, &pid, &member, BPF_ANY);
 
 	if (error)
@@ -885,9 +992,17 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	__u32 pid = BPF_CORE_READ(child, tgid);
 	struct cgroup *to = BPF_CORE_READ(child, cgroups, dfl_cgrp);
 	__u64 trial = trial_of(to), home = current_trial(), start_ns;
+	struct w_member *member;
 	struct w_record r;
+	bool shared;
 
-	if ((!trial && !home) || BPF_CORE_READ(child, pid) != pid)
+	if (!trial && !home)
+		return 0;
+	shared = shares(parent, child);
+	member = current_member();
+	if (shared && member && !will_sleep(bpf_get_current_task_btf()))
+		member->shared = 1;
+	if (BPF_CORE_READ(child, pid) != pid)
 		return 0;
 	start_ns = BPF_CORE_READ(child, start_boottime);
 	if (trial) {
@@ -900,7 +1015,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		r.pid = pid;
 		r.start_ns = start_ns;
 		r.device = bpf_get_current_uid_gid();
-		remember(trial, pid, start_ns, W_HOOK_FORK);
+		remember(trial, pid, start_ns, shared, W_HOOK_FORK);
 		put(&r, trial, W_HOOK_FORK);
 	}
 	if (!home || home == trial)
@@ -956,8 +1071,12 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_pid, struct linux_binprm
 	/* The thread that called is the leader now; an old leader that it ended is not to be waited for. */
 	pid = s->record.pid;
 	member = bpf_map_lookup_elem(&members, &pid);
-	if (member)
+	if (member) {
 		member->leader_ended = 0;
+		/* Memory and descriptors are its own now. */
+		if (BPF_CORE_READ(task, fs, users) == 1)
+			member->shared = 0;
+	}
 	put_slot(SLOT_EXEC, trial, end, W_HOOK_EXEC);
 	return 0;
 }
@@ -1045,7 +1164,7 @@ static __always_inline void tell_join(struct task_struct *task, __u32 pid, __u64
 	r.pid = pid;
 	r.start_ns = start_of(task);
 	r.number[1] = pid_inside(task);
-	remember(cgroup, pid, r.start_ns, W_HOOK_CGROUP);
+	remember(cgroup, pid, r.start_ns, true, W_HOOK_CGROUP);
 	put(&r, cgroup, W_HOOK_CGROUP);
 }
 

@@ -50,6 +50,8 @@ enum w_flag {
 	W_F_PRIVATE = 4,	/* a caller's path that no other thread or mapping could have changed */
 	W_F_UNREACHABLE = 8,	/* not below the root directory of the caller */
 	W_F_UNLINKED = 16,	/* the name is gone */
+	W_F_SHARED = 32,	/* others share the caller's descriptors: its number may have named another file */
+	W_F_NOFOLLOW = 64,	/* a symlink at the caller's path is what was meant, not its target */
 };
 
 enum w_hook {
@@ -86,7 +88,7 @@ struct w_trial {
 	__u64 throttled_ns;
 	__u64 unreadable;	/* arguments that could not be read */
 	__u32 last_error;	/* errno of the last loss */
-	__u32 pad;
+	__u32 mapped;		/* a shared mapping that can be written was made: stores leave no time behind */
 	__u64 gateway_starts;	/* connections that were begun, to be accepted by whoever serves the namespace */
 	__u64 gateway_packets;	/* that went there */
 	__u64 gateway_bytes;	/* without the headers */
@@ -98,6 +100,8 @@ struct w_orders {
 	__u32 network;		/* enum w_network */
 	__u32 keep;		/* device of the file system of which what is written is kept; 0: none */
 	__u32 pad;
+	__u64 began_ns;		/* CLOCK_BOOTTIME when the trial began to be watched */
+	__s64 realtime_offset_ns; /* to add to it for CLOCK_REALTIME */
 };
 
 enum w_network {
@@ -152,6 +156,8 @@ struct w_member {
 	__u64 start_ns;
 	__u32 leader_ended;	/* its first thread has come to its end */
 	__u32 files_end;	/* above every descriptor that it wrote through */
+	__u32 shared;		/* memory, descriptors or directory had another user since it last was alone in a call */
+	__u32 pad;
 };
 
 /* One descriptor that was written through, keyed by thread group and descriptor. */
@@ -201,11 +207,11 @@ struct w_owner {
 #define W_CHECK(type, size) _Static_assert(sizeof(type) == (size), #type)
 W_CHECK(struct w_record, 56);
 W_CHECK(struct w_trial, 144);
-W_CHECK(struct w_orders, 16);
+W_CHECK(struct w_orders, 32);
 W_CHECK(struct w_looks, 136);
 W_CHECK(struct w_watched, 24);
 W_CHECK(struct w_settings, 16);
-W_CHECK(struct w_member, 24);
+W_CHECK(struct w_member, 32);
 W_CHECK(struct w_writer, 80);
 W_CHECK(struct w_dial, 24);
 W_CHECK(struct w_port, 32);

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,12 +95,14 @@ class KernelWitness:
         """
         cgroup_id = cgroup.stat().st_ino
         key = cgroup_id.to_bytes(8, "little")
+        began_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        offset_ns = time.time_ns() - began_ns
         with pins.locked(cgroup_root):
             directory = pins.ensure(pins.Parent.of(cgroup.parent))
             ring_fd = libbpf.create_ring(ring_bytes)
             for name, value in (
                 ("trials", bytes(abi.Trial())),
-                ("orders", abi.ORDERS.pack(0, network, 0)),
+                ("orders", abi.ORDERS.pack(0, network, 0, began_ns, offset_ns)),
                 ("rings", ring_fd.to_bytes(4, "little")),
             ):
                 entries = libbpf.BpfMap(libbpf.open_pin(directory / name), len(value))
@@ -181,8 +184,8 @@ class KernelWitness:
 
     def next_epoch(self) -> None:
         """From here on the first write through each descriptor is told again: call it at each boundary of the trial."""
-        epoch, network, keep = abi.ORDERS.unpack(self._orders.lookup(self._key) or bytes(abi.ORDERS.size))
-        self._orders.update(self._key, abi.ORDERS.pack(epoch + 1, network, keep))
+        epoch, *rest = abi.ORDERS.unpack(self._orders.lookup(self._key) or bytes(abi.ORDERS.size))
+        self._orders.update(self._key, abi.ORDERS.pack(epoch + 1, *rest))
 
     def keep_content(self, device: int) -> None:
         """From here on tell the beginning of what is written to regular files of one file system.
@@ -190,9 +193,9 @@ class KernelWitness:
         Args:
             device: as ``st_dev`` of a directory on it.
         """
-        epoch, network, _ = abi.ORDERS.unpack(self._orders.lookup(self._key) or bytes(abi.ORDERS.size))
+        epoch, network, _, *rest = abi.ORDERS.unpack(self._orders.lookup(self._key) or bytes(abi.ORDERS.size))
         keep = os.major(device) << _MINOR_BITS | os.minor(device)  # include/linux/kdev_t.h
-        self._orders.update(self._key, abi.ORDERS.pack(epoch, network, keep))
+        self._orders.update(self._key, abi.ORDERS.pack(epoch, network, keep, *rest))
 
     def pending_totals(self) -> tuple[bytes, int]:
         """Take, as a slab of records and their count, the writes that no close has told yet: each is told once."""

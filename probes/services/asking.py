@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from policies.types import Service, Settle, SettleKind
 from probes.services.answers import Answer, Question, bounded, together, unknown
@@ -38,11 +39,14 @@ MOST_OPERATIONS = 100
 
 def adapter(kind: SettleKind) -> Ask:
     """Give the function that asks services of a kind."""
+    ask: Ask = _module(kind).ask
+    return ask
+
+
+def _module(kind: SettleKind) -> Any:  # noqa: ANN401 - what each kind's module has is said above
     import importlib  # noqa: PLC0415 - only here
 
-    module = importlib.import_module(f"probes.services.{_MODULES[kind]}")
-    ask: Ask = module.ask
-    return ask
+    return importlib.import_module(f"probes.services.{_MODULES[kind]}")
 
 
 def asks_by_operation(settle: Settle) -> bool:
@@ -79,6 +83,24 @@ class Asker:
         thread.start()
         thread.join(self._settle.deadline_s)
         return answers[0] if answers else unknown(f"no answer in {self._settle.deadline_s:g} s")
+
+    def cancel(self, operations: Sequence[str]) -> str | None:
+        """Have it called off; gives why that could not be asked for, None when it was taken."""
+        problems: list[str | None] = []
+        thread = threading.Thread(target=lambda: problems.append(self._cancel(operations)), daemon=True)
+        thread.start()
+        thread.join(self._settle.deadline_s)
+        return problems[0] if problems else f"not taken in {self._settle.deadline_s:g} s"
+
+    def _cancel(self, operations: Sequence[str]) -> str | None:
+        until_s = time.monotonic() + self._settle.deadline_s
+        module = _module(self._settle.kind)
+        try:
+            for operation in operations or (None,):
+                module.cancel(self._settle, self._question(operation, until_s))
+        except Exception as err:  # noqa: BLE001 - as for a question
+            return bounded(f"{type(err).__name__}: {err}")
+        return None
 
     def _ask(self, operations: Sequence[str]) -> Answer:
         until_s = time.monotonic() + self._settle.deadline_s

@@ -26,7 +26,27 @@ def ask(settle: Settle, question: Question) -> Answer:
     Raises:
         OSError: it cannot be run, or did not end in time; then it is killed, with all of its process group.
     """
-    words = [question.fill(word) for word in settle.texts("command")]
+    code, said = _run(settle.texts("command"), question)
+    detail = f"exit {code}{f': {said}' if said else ''}"
+    status = STATUSES.get(code)
+    return unknown(detail) if status is None else Answer(status=status, detail=bounded(detail))
+
+
+def cancel(settle: Settle, question: Question) -> None:
+    """Run the program that calls off what was asked for.
+
+    Raises:
+        OSError: it cannot be run, did not end in time, or failed.
+    """
+    code, said = _run(settle.texts("cancel"), question)
+    if code:
+        message = f"exit {code}{f': {said}' if said else ''}"
+        raise OSError(message)
+
+
+def _run(command: tuple[str, ...], question: Question) -> tuple[int, str]:
+    """Run a program; gives its exit code and the first line of what it said."""
+    words = [question.fill(word) for word in command]
     environ = {**question.environ, "SUPERVISE_RUN": question.run, "SUPERVISE_OPERATION": question.operation or ""}
     process = subprocess.Popen(
         words,
@@ -43,10 +63,7 @@ def ask(settle: Settle, question: Question) -> Answer:
         raise TimeoutError(message) from err
     finally:
         _end(process)
-    said = bounded(out.decode("utf-8", "replace").partition("\n")[0])
-    detail = f"exit {process.returncode}{f': {said}' if said else ''}"
-    status = STATUSES.get(process.returncode)
-    return unknown(detail) if status is None else Answer(status=status, detail=bounded(detail))
+    return process.returncode, bounded(out.decode("utf-8", "replace").partition("\n")[0])
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -33,10 +33,7 @@ def ask(settle: Settle, question: Question) -> Answer:
     url = question.fill(settle.text("url") or "")
     connection = _connect(settle, question, url)
     try:
-        token = question.secret(settle, "token_env")
-        headers = {"Accept": "application/json", "Connection": "close"}
-        if token is not None:
-            headers["Authorization"] = f"Bearer {token}"
+        headers = _headers(settle, question)
         parts = urlsplit(url)
         connection.request("GET", parts.path + (f"?{parts.query}" if parts.query else "") or "/", headers=headers)
         response = connection.getresponse()
@@ -45,6 +42,35 @@ def ask(settle: Settle, question: Question) -> Answer:
         return unknown(f"no HTTP: {type(err).__name__} {err}")
     finally:
         connection.close()
+
+
+def cancel(settle: Settle, question: Question) -> None:
+    """Ask it to call off what it was asked for.
+
+    Raises:
+        OSError: nobody took it, or not in time.
+        LookupError: the token is not there.
+    """
+    url = question.fill(settle.text("cancel") or "")
+    connection = _connect(settle, question, url)
+    try:
+        parts = urlsplit(url)
+        connection.request("POST", parts.path or "/", headers={"Content-Length": "0", **_headers(settle, question)})
+        status = connection.getresponse().status
+        if status not in _SUCCESS:
+            message = f"status {status}"
+            raise OSError(message)
+    except HTTPException as err:
+        message = f"no HTTP: {type(err).__name__} {err}"
+        raise OSError(message) from err
+    finally:
+        connection.close()
+
+
+def _headers(settle: Settle, question: Question) -> dict[str, str]:
+    token = question.secret(settle, "token_env")
+    headers = {"Accept": "application/json", "Connection": "close"}
+    return headers if token is None else {**headers, "Authorization": f"Bearer {token}"}
 
 
 class _UnixConnection(HTTPConnection):

@@ -51,7 +51,7 @@ from supervisor.events.processes import (
     SyscallRefused,
 )
 from supervisor.events.schedules import ScheduleFound
-from supervisor.events.services import ServiceAnswered, ServiceShown
+from supervisor.events.services import ServiceAnswered, ServiceCancelled, ServiceShown
 from supervisor.events.sockets import (
     ConnectionAttempted,
     ConnectionBlocked,
@@ -146,6 +146,7 @@ __all__ = [
     "RequestSent",
     "ScheduleFound",
     "ServiceAnswered",
+    "ServiceCancelled",
     "ServiceShown",
     "SignalSent",
     "SocketBound",

@@ -18,6 +18,9 @@ class FileEvent(Event, frozen=True, kw_only=True):
         device, inode: of the file, 0 when not known (the call failed, or only a name was given).
         error: errno of a refused or failed attempt, None when it happened.
         reachable: False for a file that is not below the trial's root: it was inherited or received from outside.
+        given: of a name that a call was given with ``..`` in it, the whole name: ``path`` leaves ``..`` out by its
+            letters, which is another path where a symlink lies before it.
+        unlinked: the file had lost this name when it happened, or, made without a name, had none yet.
     """
 
     path: bytes
@@ -27,6 +30,8 @@ class FileEvent(Event, frozen=True, kw_only=True):
     inode: int = 0
     error: int | None = None
     reachable: bool = True
+    unlinked: bool = False
+    given: bytes = b""
 
 
 class Kind(StrEnum):
@@ -102,6 +107,7 @@ class FileRenamed(FileEvent, frozen=True, kw_only=True):
     """``path`` became ``new_path``; with ``exchange`` the two changed places."""
 
     new_path: bytes
+    new_given: bytes = b""
     exchange: bool = False
 
 
@@ -109,6 +115,7 @@ class FileLinked(FileEvent, frozen=True, kw_only=True):
     """``new_path`` was made a name of ``path`` (hard), or a symlink whose text is ``path`` (symbolic)."""
 
     new_path: bytes
+    new_given: bytes = b""
     symbolic: bool = False
 
 
@@ -126,9 +133,13 @@ class FileMapped(FileEvent, frozen=True, kw_only=True):
 
 
 class FileChanged(FileEvent, frozen=True, kw_only=True):
-    """An attribute was set: ``mode``, ``owner``, ``xattr`` or ``times``."""
+    """An attribute was set: ``mode``, ``owner``, ``xattr``, ``flags`` or ``times``.
+
+    Where the name is that of a symlink, ``follows`` tells whether its target was meant.
+    """
 
     attribute: str
+    follows: bool = True
     value: int | None = None
 
 

@@ -33,3 +33,13 @@ class ServiceShown(Event, frozen=True, kw_only=True):
     path: bytes
     device: int
     inode: int
+
+
+class ServiceCancelled(Event, frozen=True, kw_only=True):
+    """A service was asked to call off what it was asked for, as declared. What came of that is for it to say.
+
+    ``problem`` is why it could not be asked, None when it took the request.
+    """
+
+    service: str
+    problem: str | None

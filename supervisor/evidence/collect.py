@@ -9,6 +9,8 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
+from typing import NamedTuple
 
 from policies.types import Policy
 from supervisor.events import (
@@ -22,9 +24,10 @@ from supervisor.events import (
 from supervisor.evidence.contacts import ContactFold
 from supervisor.evidence.coverage import Noted, cover, find_gaps
 from supervisor.evidence.credentials import CredentialFold
-from supervisor.evidence.facts import Facts, FileHistory, Gap, Loss, Observed, Outcome, Process, Timeline
+from supervisor.evidence.facts import Facts, FileHistory, Gap, Loss, Observed, Outcome, Process, SharedNames, Timeline
 from supervisor.evidence.files import FileFold
 from supervisor.evidence.flows import FlowFold
+from supervisor.evidence.followed import Beginning, Followed
 from supervisor.evidence.grades import GradeFold, ReferenceFold
 from supervisor.evidence.histories import Draft, Historian
 from supervisor.evidence.leading import ReadLinks, no_links
@@ -37,6 +40,7 @@ from supervisor.evidence.reached import Reached
 from supervisor.evidence.reads import ReadFold
 from supervisor.evidence.reconcile import (
     BATCH,
+    Copied,
     Explained,
     Found,
     before_gap,
@@ -57,6 +61,13 @@ from supervisor.evidence.usage import UsageFold
 _FOR_EVER = 1 << 62
 
 Observe = Callable[[Sequence[bytes]], Mapping[bytes, Observed]]
+FindAliases = Callable[[bool], SharedNames]
+"""Finds the names that share a file; the argument tells whether any was linked in the trial."""
+
+
+def no_aliases(_linked: bool) -> SharedNames:  # noqa: FBT001 - see `FindAliases`
+    """Find no two names of one file."""
+    return SharedNames()
 
 
 def collect(
@@ -66,6 +77,8 @@ def collect(
     workspace: bytes,
     observe: Observe,
     changed: Callable[[], Iterable[bytes]],
+    aliases: FindAliases = no_aliases,
+    beginning: Beginning = lambda _: None,
     links: ReadLinks = no_links,
 ) -> Facts:
     """Add events up to facts, and reconcile them with the final state.
@@ -76,10 +89,22 @@ def collect(
         workspace: absolute, as the trial sees it.
         observe: gives the states before and after of absolute paths; one that it leaves out is not known.
         changed: gives every absolute path present in the stage.
+        aliases: gives the names that share a file.
+        beginning: gives the text of a symlink that was there before, and tells directories from the rest.
         links: gives the symlinks of the host among some paths.
     """
     with _no_garbage():
-        return _collect(events, policy, workspace, observe, changed, links)
+        return _collect(events, policy, workspace, _Disk(observe, changed, aliases, beginning, links))
+
+
+class _Disk(NamedTuple):
+    """The ways to look at the disk, see `collect`."""
+
+    observe: Observe
+    changed: Callable[[], Iterable[bytes]]
+    aliases: FindAliases
+    beginning: Beginning
+    links: ReadLinks
 
 
 @contextmanager
@@ -98,9 +123,7 @@ def _collect(
     events: Iterable[Event],
     policy: Policy,
     workspace: bytes,
-    observe: Observe,
-    changed: Callable[[], Iterable[bytes]],
-    links: ReadLinks,
+    disk: _Disk,
 ) -> Facts:
     folds = _Folds(policy, workspace)
     count = folds.read(events)
@@ -113,16 +136,10 @@ def _collect(
     requests, unread = folds.requests.finish()
     contacts, noted = folds.contacts.contacts(cast), folds.noted(cast)
     lives = _Lives(processes, line)
-    met = folds.looks.finish(cast, links, lives.last_exit_ns)
+    met = folds.looks.finish(cast, disk.links, lives.last_exit_ns)
     places = Places(policy, workspace, shared=folds.looks.shared(), looked_at=folds.grades.footprint())
-    files, file_gaps = _collect_files(
-        folds.files,
-        cast,
-        places,
-        (line, processes, folds.reached(processes)),
-        met.without_foreign(observe),
-        lambda: met.unexplained(changed()),
-    )
+    own = disk._replace(observe=met.without_foreign(disk.observe), changed=lambda: met.unexplained(disk.changed()))
+    files, file_gaps = _collect_files(folds.files, cast, places, (line, processes, folds.reached(processes)), own)
     gaps = find_gaps(
         line=line,
         processes=processes,
@@ -151,7 +168,7 @@ def _collect(
         lost=sum(loss.count for loss in losses),
         losses=losses,
         refusals=folds.contacts.refusals(cast),
-        outcome=_look_at_outcome(places, policy, observe),
+        outcome=_look_at_outcome(places, policy, disk.observe),
         executed=cast.executed,
         exec_error=folds.processes.exec_error(cast),
         limits=folds.limits.finish(processes, line),
@@ -245,7 +262,8 @@ class _Folds:
 
     def reached(self, processes: tuple[Process, ...]) -> Reached:
         """Give since when the memory of each process proves nothing."""
-        return Reached((e for e in self._reached if isinstance(e, ProcessReached)), processes)
+        reaches = (e for e in self._reached if isinstance(e, ProcessReached))
+        return Reached(reaches, processes, self.files.memories)
 
     def noted(self, cast: Cast) -> Noted:
         """Give what bears on the worth of all the other events."""
@@ -264,12 +282,14 @@ def _collect_files(
     cast: Cast,
     places: Places,
     trial: tuple[Timeline, tuple[Process, ...], Reached],
-    observe: Observe,
-    changed: Callable[[], Iterable[bytes]],
+    disk: _Disk,
 ) -> tuple[tuple[FileHistory, ...], tuple[Gap, ...]]:
     """Write every history and check it against the disk, a batch at a time; then what changed without a history."""
     line, processes, reached = trial
-    tree = Tree(fold, cast)
+    observe = disk.observe
+    Followed(fold, disk.beginning)
+    shared = disk.aliases(fold.linked)
+    tree = Tree(fold, cast, shared)
     fold.forget_index()
     historian = Historian(
         fold,
@@ -293,7 +313,8 @@ def _collect_files(
             unknown_before.append(draft.history)
         if draft.unconfirmed and places.restricts(draft.history):
             doubted.append((draft.history.path, draft.history.events))
-    found += check_changed(changed(), explained, tree, places, observe)
+    copied = Copied(tree, lambda: _touched(fold, tree), shared)
+    found += check_changed(disk.changed(), explained, copied, places, observe)
     gaps = (
         *without_symlinks(found, explained, places, observe),
         *doubt_gap(doubted),
@@ -325,6 +346,12 @@ def _write_histories(
             draft = historian.write(path, place, observed, states.get(origins.get(path, b"")))
             if draft is not None:
                 yield name, draft
+
+
+def _touched(fold: FileFold, tree: Tree) -> Iterator[bytes]:
+    """Give every path to which anything happened, or was tried, or that was opened for writing."""
+    yield from (fold.paths[path] for path in chain(tree.known(), fold.opened))
+    yield from tree.boxed_paths()
 
 
 class _Lives:

@@ -121,6 +121,17 @@ class Observed:
     after: FileState | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedNames:
+    """Names of regular files that have several, absolute, as found on disk; each group is one file.
+
+    ``before`` are those of files that were there before the trial and that it changed, ``after`` those at the end.
+    """
+
+    before: tuple[tuple[bytes, ...], ...] = ()
+    after: tuple[tuple[bytes, ...], ...] = ()
+
+
 class FileHistory(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Everything that happened to one path.
 

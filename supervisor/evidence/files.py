@@ -3,7 +3,7 @@
 The laws:
 
 1. Opening for writing without effect is no change. An open that created is ``created``; one that truncated a file
-   which had content is ``modified``.
+   which had content is ``modified``, also where it was opened for reading.
 2. Totals belong to the write that they count again: they move its last time and add no change.
 3. A file that is not below the trial's root was given to it; it is never the path that is spelled the same.
 4. Pipes, sockets and devices hold no content of the file system: writing into them changes no file.
@@ -13,6 +13,7 @@ The table is kept in columns of machine integers (about 45 bytes a change), beca
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Callable
 from enum import IntEnum
@@ -37,6 +38,7 @@ from supervisor.evidence.places import UNREACHABLE
 from supervisor.evidence.processes import Cast
 
 _O_TMPFILE = 0o20000000
+_MEMORY = re.compile(rb"/proc/([0-9]+)(?:/task/[0-9]+)?/mem")
 _POSITIVE = (1 << 63) - 1
 _NO_CONTENT = frozenset({Kind.FIFO, Kind.SOCKET, Kind.DEVICE})
 
@@ -57,6 +59,7 @@ class Code(IntEnum):
     ATTRIBUTES = 11
     TIMES = 12
     MAPPED = 13
+    RESIZED = 14
 
 
 VERIFIED = 1
@@ -65,6 +68,12 @@ DIRECTORY = 2
 """Mark of a row: a directory was made."""
 BY_NAME = 4
 """Mark of a row: its path is the argument of a call, read from memory, not the kernel's own of an open file."""
+
+UNLINKED = 8
+"""Mark of a row: it was made through a descriptor of a file that had lost the name it was opened by."""
+
+NOFOLLOW = 16
+"""Mark of a row: its path is told by name, and a symlink there is what was meant."""
 
 
 def code_set(*codes: Code) -> int:
@@ -91,6 +100,7 @@ class Rows:
         self.at, self.number, self.file = array("q"), array("q"), array("q")
         self.code, self.mark, self.error = array("b"), array("b"), array("h")
         self._waiting: list[Row] = []
+        self._order: list[int] = []
 
     def __len__(self) -> int:
         """Count the rows that are in the columns."""
@@ -122,13 +132,21 @@ class Rows:
     def in_order(self) -> list[int]:
         """Give the rows by time, then number. The log is nearly in order, which makes these two sorts cheap."""
         self.settle()
-        rows = sorted(range(len(self)), key=self.number.__getitem__)
-        rows.sort(key=self.at.__getitem__)
-        return rows
+        if len(self._order) != len(self):
+            self._order = sorted(range(len(self)), key=self.number.__getitem__)
+            self._order.sort(key=self.at.__getitem__)
+        return self._order
 
 
 class FileFold:
-    """Collects changes and refused attempts, by path."""
+    """Collects changes and refused attempts, by path.
+
+    Attributes:
+        linked: a file was given another name.
+        opened: paths that were opened for writing, whatever came of it: a stage has a copy of them.
+        memories: pid and time of each open of the memory of a process for writing.
+        symlinks: the text of each symlink that was made, by the number of its event.
+    """
 
     def __init__(self) -> None:
         """Begin with no path."""
@@ -140,6 +158,10 @@ class FileFold:
         self._process_ids: dict[ProcessKey | None, int] = {}
         self.kept: dict[int, list[int]] = {}
         self._nameless: set[int] = set()
+        self.linked = False
+        self.opened: set[int] = set()
+        self.memories: list[tuple[int, int]] = []
+        self.symlinks: dict[int, bytes] = {}
         self._cut: list[tuple[ProcessKey | None, int, int]] = []
 
     def handlers(self) -> dict[type[Event], Callable[[Event], object]]:
@@ -175,7 +197,7 @@ class FileFold:
         return path in self._nameless
 
     def _place(self, event: FileEvent) -> int:
-        return self.path_id(event.path if event.reachable else UNREACHABLE + event.path)
+        return self.path_id((event.given or event.path) if event.reachable else UNREACHABLE + event.path)
 
     def cut_events(self, cast: Cast) -> tuple[int, ...]:
         """Give the changes of the trial whose path was not whole: nobody knows what they changed."""
@@ -190,7 +212,9 @@ class FileFold:
 
     def _add(self, event: FileEvent, path: int, code: Code, other: int = -1, at_ns: int = 0, mark: int = 0) -> None:
         if event.path_truncated and event.error is None:
+            # What is left of its path is the name of nothing: it says neither what was changed nor that it was allowed.
             self._cut.append((event.process, event.time_ns, event.n))
+            return
         self._put(
             (
                 path,
@@ -200,18 +224,24 @@ class FileFold:
                 event.n,
                 (event.device << 40 ^ event.inode) & _POSITIVE,
                 code,
-                mark | (VERIFIED if event.verified else 0) | (0 if event.inode else BY_NAME),
+                mark
+                | (VERIFIED if event.verified else 0)
+                | (0 if event.inode and not isinstance(event, FileLinked) else BY_NAME)
+                | (UNLINKED if event.unlinked else 0),
                 event.error or 0,
             )
         )
 
     def _opened_file(self, event: Event) -> None:
-        if not isinstance(event, FileOpened) or not event.writes or event.what in _NO_CONTENT:
+        if not isinstance(event, FileOpened) or event.what in _NO_CONTENT or not (event.writes or event.truncates):
             return
         if event.error is not None:
             self._add(event, self._place(event), Code.CREATED if event.created else Code.MODIFIED)
             return
         path = self._place(event)
+        if event.path.endswith(b"/mem") and (memory := _MEMORY.fullmatch(event.path)):
+            self.memories.append((int(memory[1]), event.time_ns))
+        self.opened.add(path)
         if event.flags & _O_TMPFILE:
             self._nameless.add(path)
         elif event.created:
@@ -235,16 +265,16 @@ class FileFold:
     def _made(self, event: Event) -> None:
         if isinstance(event, FileCreated):
             mark = DIRECTORY if event.what is Kind.DIRECTORY else 0
-            self._add(event, self.path_id(event.path), Code.CREATED, mark=mark)
+            self._add(event, self._place(event), Code.CREATED, mark=mark)
 
     def _deleted(self, event: Event) -> None:
         if isinstance(event, FileDeleted):
-            self._add(event, self.path_id(event.path), Code.DELETED)
+            self._add(event, self._place(event), Code.DELETED)
 
     def _renamed(self, event: Event) -> None:
         if not isinstance(event, FileRenamed):
             return
-        old, new = self.path_id(event.path), self.path_id(event.new_path)
+        old, new = self._place(event), self.path_id(event.new_given or event.new_path)
         away, here = (Code.EXCHANGED, Code.EXCHANGED) if event.exchange else (Code.RENAMED_AWAY, Code.RENAMED_HERE)
         self._add(event, old, away, other=new)
         self._add(event, new, here, other=old)
@@ -252,18 +282,21 @@ class FileFold:
     def _linked(self, event: Event) -> None:
         if not isinstance(event, FileLinked):
             return
-        new = self.path_id(event.new_path)
+        new = self.path_id(event.new_given or event.new_path)
         if event.symbolic:
+            if event.error is None:
+                self.symlinks[event.n] = event.path
             self._add(event, new, Code.LINKED_HERE)
             return
         # A second name lets its writer change the first one: that is a change of the first one too.
-        old = self.path_id(event.path)
+        old = self._place(event)
+        self.linked |= event.error is None
         self._add(event, old, Code.LINKED_FROM, other=new)
         self._add(event, new, Code.LINKED_HERE, other=old)
 
     def _truncated(self, event: Event) -> None:
         if isinstance(event, FileTruncated):
-            self._add(event, self._place(event), Code.MODIFIED)
+            self._add(event, self._place(event), Code.MODIFIED if event.inode else Code.RESIZED)
 
     def _mapped(self, event: Event) -> None:
         if isinstance(event, FileMapped):
@@ -272,4 +305,4 @@ class FileFold:
     def _changed(self, event: Event) -> None:
         if isinstance(event, FileChanged):
             code = Code.TIMES if event.attribute == "times" else Code.ATTRIBUTES
-            self._add(event, self._place(event), code)
+            self._add(event, self._place(event), code, mark=0 if event.follows else NOFOLLOW)

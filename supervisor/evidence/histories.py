@@ -12,7 +12,7 @@ The laws:
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -39,6 +39,7 @@ _KINDS: Mapping[Code, ChangeKind] = {
     Code.ATTRIBUTES: ChangeKind.ATTRIBUTES,
     Code.TIMES: ChangeKind.ATTRIBUTES,
     Code.MAPPED: ChangeKind.MAPPED,
+    Code.RESIZED: ChangeKind.MODIFIED,
 }
 KINDS = tuple(
     _KINDS.get(Code(code), ChangeKind.MODIFIED) if code else ChangeKind.MODIFIED for code in range(len(Code) + 1)
@@ -55,6 +56,7 @@ _DIRECTIONS: Mapping[int, tuple[bool, ...]] = {
 }
 _MOVED = code_set(Code.RENAMED_AWAY, Code.RENAMED_HERE, Code.EXCHANGED)
 GONE = code_set(Code.DELETED, Code.RENAMED_AWAY)
+_MOVING = GONE | code_set(Code.CREATED, Code.LINKED_HERE, Code.RENAMED_HERE)
 _NAMES = code_set(Code.ATTRIBUTES, Code.CREATED, Code.LINKED_HERE, Code.RENAMED_HERE, Code.EXCHANGED)
 _AWAY, _DELETED = code_set(Code.RENAMED_AWAY), code_set(Code.DELETED)
 
@@ -142,7 +144,9 @@ class Historian:
             expected=present,
             unverified=bool(doubtful),
             unconfirmed=bool(doubtful) and not self._confirmed(found.changes, doubtful, observed),
-            last_name_changes=tuple((rows.at[r], rows.code[r], rows.process[r]) for r in names[-2:]),
+            last_name_changes=tuple(
+                (rows.at[r], rows.code[r], rows.process[r]) for r in _naming(names, rows.code)[-2:]
+            ),
             observed=observed,
         )
 
@@ -237,25 +241,55 @@ class Historian:
         return bool(mark & VERIFIED) and rows.at[row] < since_ns
 
     def _confirmed(self, changes: list[int], doubtful: list[int], observed: Observed | None) -> bool:
-        """Tell whether the disk shows that doubtful changes happened to this name.
+        """Tell whether doubtful changes are known to have happened to this name.
 
-        What is known without them leads to one end. Only where the end found is another one did they happen here.
+        A change is confirmed when what is known without it does not fit: a later call that needs the name to be there,
+        or the end that was found. Each such misfit confirms one change. That something was renamed to this name is
+        confirmed by the name that it had: there it has to be gone.
         """
         if observed is None or unknown(observed.before) or unknown(observed.after):
             return False
-        rows, codes = self._fold.rows, 0
+        rows, left, codes = self._fold.rows, set(doubtful), 0
         there = observed.before is not None
         for row in changes:
-            if row not in doubtful:
-                codes |= 1 << rows.code[row]
-                there = not GONE >> rows.code[row] & 1
+            if row in left:
+                continue
+            code = rows.code[row]
+            codes |= 1 << code
+            needed = self._needs(row)
+            if needed is not None and needed != there:
+                self._confirm(left, row, there=needed)
+            there = not GONE >> code & 1 if _MOVING >> code & 1 else needed if needed is not None else there
         if there != (observed.after is not None):
-            return True
-        if not observed.before or not observed.after:
-            return False
-        if all(rows.code[row] == Code.ATTRIBUTES for row in doubtful):
+            self._confirm(left, None, there=not there)
+        left = {row for row in left if rows.code[row] != Code.RENAMED_HERE or observed.after is None}
+        if len(left) != 1 or not observed.before or not observed.after:
+            return not left
+        if rows.code[next(iter(left))] == Code.ATTRIBUTES:
             return not codes & _NAMES and _attributes(observed.before) != _attributes(observed.after)
         return not codes and same_state(observed.before, observed.after) is False
+
+    def _needs(self, row: int) -> bool | None:
+        """Tell whether a change that happened needs its name to be there, or to be free; None when it says neither."""
+        rows = self._fold.rows
+        code = rows.code[row]
+        if code in {Code.CREATED, Code.LINKED_HERE}:
+            return False
+        return True if rows.mark[row] & BY_NAME and code != Code.RENAMED_HERE else None
+
+    def _confirm(self, left: set[int], before: int | None, *, there: bool) -> None:
+        """Take out the last doubtful change before a row that made the name be there, or be gone."""
+        rows = self._fold.rows
+        place = None if before is None else (rows.at[before], before)
+        fitting = [
+            row
+            for row in left
+            if _MOVING >> rows.code[row] & 1
+            and bool(GONE >> rows.code[row] & 1) != there
+            and (place is None or (rows.at[row], row) < place)
+        ]
+        if fitting:
+            left.discard(max(fitting, key=lambda row: (rows.at[row], row)))
 
     def _change(self, row: int, ends: Mapping[int, int]) -> Change:
         rows = self._fold.rows
@@ -320,6 +354,10 @@ class Historian:
         boundary = self._boundaries[place - 1] if place else 0
         since = bisect_right(writes, boundary)
         return min(writes[since] if since < len(writes) else boundary, last_ns)
+
+
+def _naming(rows: list[int], codes: Sequence[int]) -> list[int]:
+    return [row for row in rows if codes[row] != Code.RESIZED]
 
 
 def _bounded(rows: list[int]) -> list[int]:

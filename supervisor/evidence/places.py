@@ -100,6 +100,10 @@ class Places:
         """Tell whether the policy says what may be written where a history lies: only there names matter to scope."""
         return self._restricted and not history.private and history.reachable
 
+    def forbids(self, path: bytes) -> bool:
+        """Tell whether the policy says that a path may not be written."""
+        return self._restricted and not self.locate(path).allowed
+
     def locate(self, path: bytes) -> Place:
         """Say where an absolute path lies."""
         if path.startswith(UNREACHABLE):

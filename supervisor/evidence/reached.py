@@ -1,4 +1,4 @@
-"""Who reached into whom. In: ptrace and process_vm_writev; out: since when the memory of a process proves nothing.
+"""Who reached into whom. In: ptrace, process_vm_writev and opens of memory; out: since when that proves nothing.
 
 A name that a call was given is read from the caller's memory. Who was reached into, and whoever descends from it (a
 tracer may follow its children without another call), may have had it changed between the call and its record.
@@ -18,14 +18,22 @@ _ONLY_READS = frozenset({"process_vm_readv"})
 class Reached:
     """Answers since when the memory of a process proves nothing."""
 
-    def __init__(self, events: Iterable[ProcessReached] = (), processes: Iterable[Process] = ()) -> None:
+    def __init__(
+        self,
+        events: Iterable[ProcessReached] = (),
+        processes: Iterable[Process] = (),
+        memories: Iterable[tuple[int, int]] = (),
+    ) -> None:
         """Find the targets; one that is no known process may be any.
 
         Args:
             events: every reach, in any order.
             processes: of the trial, parents before their children.
+            memories: pid inside and time of each open of ``/proc/PID/mem`` for writing: a child may inherit that.
         """
         first = _first_reaches(events)
+        for pid, at_ns in memories:
+            first[pid] = min(at_ns, first.get(pid, NEVER))
         known: dict[ProcessKey | None, int] = {}
         pids = set()
         for process in processes:

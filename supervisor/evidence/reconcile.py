@@ -8,14 +8,15 @@ footprint, because then somebody whom nobody saw may have written the outcome.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 
 from supervisor.events import Kind
-from supervisor.evidence.facts import FileHistory, FileState, Gap, Observed, Route
+from supervisor.evidence.facts import FileHistory, FileState, Gap, Observed, Route, SharedNames
 from supervisor.evidence.files import Code, code_set
 from supervisor.evidence.histories import Draft, same_state, unknown
 from supervisor.evidence.naming import listed, show
-from supervisor.evidence.places import Places
+from supervisor.evidence.places import Place, Places
 from supervisor.evidence.symlinks import Symlinks
 from supervisor.evidence.tree import Tree
 
@@ -34,7 +35,9 @@ Found = tuple[bytes, Gap]
 Observe = Callable[[Sequence[bytes]], Mapping[bytes, Observed]]
 
 _CONTENT = code_set(*(code for code in Code if code not in {Code.ATTRIBUTES, Code.TIMES}))
-_NAMES = _CONTENT + code_set(Code.ATTRIBUTES) - code_set(Code.MODIFIED, Code.EMPTIED, Code.TOTALS, Code.MAPPED)
+_NAMES = (
+    _CONTENT + code_set(Code.ATTRIBUTES) - code_set(Code.MODIFIED, Code.EMPTIED, Code.TOTALS, Code.MAPPED, Code.RESIZED)
+)
 _FOR_EVER = 1 << 62
 _REWRITTEN = "its modification time moved, and no event tells of a write"
 _GONE = frozenset({Code.DELETED, Code.RENAMED_AWAY})
@@ -142,18 +145,18 @@ def _passage(state: Observed) -> tuple[object, ...] | None:
 
 
 def check_changed(
-    changed: Iterable[bytes], explained: Explained, tree: Tree, places: Places, observe: Observe
+    changed: Iterable[bytes], explained: Explained, copied: Copied, places: Places, observe: Observe
 ) -> Iterator[Found]:
     """Check every path that changed on disk and has no history.
 
     Args:
         changed: absolute paths present in the stage; parents that were only copied up are among them.
         explained: what the histories account for.
-        tree: for what was renamed.
+        copied: for what came along with a rename, or was copied without a change.
         places: for where a path lies.
         observe: gives states on disk.
     """
-    moves = _Moves(tree.moves())
+    moves = copied.moves
     rest = (path for path in changed if path not in explained)
     while batch := sorted(islice(rest, BATCH)):
         states = observe(batch)
@@ -163,10 +166,53 @@ def check_changed(
                 continue
             same = same_state(state.before, state.after) is not False
             if same and not _rewritten(state):
+                if places.forbids(path) and not copied.explains(path, state):
+                    yield path, _copied_unseen(place)
                 continue
             if not explained.is_other_name(state) and not moves.brought(path, state, observe):
                 text = f"{show(place.shown)}: {_REWRITTEN if same else 'changed on disk, and no event tells of it'}"
                 yield path, _gap("unexplained-change", text, (), in_footprint=place.in_scope)
+
+
+class Copied:
+    """What explains that a stage has a copy of something that is as it was.
+
+    Nothing is copied into a stage but by a call that could change it, or something below it. Whoever changed a file by
+    a name that nobody was told, and put it back, leaves the copy.
+    """
+
+    def __init__(self, tree: Tree, touched: Callable[[], Iterable[bytes]], shared: SharedNames) -> None:
+        """Take what is known of names.
+
+        Args:
+            tree: for what was renamed.
+            touched: gives every path to which anything happened, or was tried, or that was opened for writing.
+            shared: names that share a file: a copy of one is a copy of all.
+        """
+        self.moves = _Moves(tree.moves())
+        self._find_touched, self._shared = touched, shared
+
+    @cached_property
+    def _touched(self) -> set[bytes]:
+        touched = {*self._find_touched()}
+        for names in self._shared.before:
+            if not touched.isdisjoint(names):
+                touched.update(names)
+        return touched
+
+    @cached_property
+    def _above(self) -> set[bytes]:
+        return {parent for path in self._touched for parent in parents(path)}
+
+    def explains(self, path: bytes, state: Observed) -> bool:
+        """Tell whether something is known to have been done to a path or below it."""
+        directory = state.after is not None and state.after.kind is Kind.DIRECTORY
+        return path in self._touched or (directory and path in self._above)
+
+
+def _copied_unseen(place: Place) -> Gap:
+    text = f"{show(place.shown)}: it was copied to be changed, and no event tells what was done to it"
+    return Gap(route=Route.FILE, rule="unexplained-copy", text=text, events=(), costs=frozenset({"scope"}))
 
 
 def without_symlinks(found: Iterable[Found], explained: Explained, places: Places, observe: Observe) -> Iterator[Gap]:
@@ -219,6 +265,12 @@ class _Moves:
                 break
             path, before = old + path[len(target) :], turn
         return path
+
+
+def parents(path: bytes) -> Iterator[bytes]:
+    """Give every directory above a path, from below."""
+    while path := path.rpartition(b"/")[0]:
+        yield path
 
 
 def _above(path: bytes, names: Collection[bytes]) -> bytes | None:

@@ -43,10 +43,11 @@ class ServiceAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSeen:
-    """A service, and its answers in order of time."""
+    """A service, and its answers in order of time; ``cancelled``: events in which it took our request to call off."""
 
     name: str
     answers: tuple[ServiceAnswer, ...]
+    cancelled: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

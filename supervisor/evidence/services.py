@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 
-from supervisor.events import Event, ServiceAnswered
+from supervisor.events import Event, ServiceAnswered, ServiceCancelled
 from supervisor.evidence.routes import ServiceAnswer, ServiceSeen
 
 
@@ -15,19 +15,28 @@ class ServiceFold:
     def __init__(self) -> None:
         """Begin with none."""
         self._answers: defaultdict[str, list[ServiceAnswer]] = defaultdict(list)
+        self._cancelled: defaultdict[str, list[int]] = defaultdict(list)
 
     def handlers(self) -> dict[type[Event], Callable[[Event], object]]:
         """Give what to call for each class of event."""
-        return {ServiceAnswered: self._add}
+        return {ServiceAnswered: self._add, ServiceCancelled: self._cancel}
 
     def _add(self, event: Event) -> None:
         if isinstance(event, ServiceAnswered):
             self._answers[event.service].append(to_answer(event))
 
+    def _cancel(self, event: Event) -> None:
+        if isinstance(event, ServiceCancelled) and event.problem is None:
+            self._cancelled[event.service].append(event.n)
+
     def finish(self) -> tuple[ServiceSeen, ...]:
         """Build what was seen of each service, by name."""
         return tuple(
-            ServiceSeen(name=name, answers=tuple(sorted(self._answers[name], key=lambda one: (one.at_ns, one.event))))
+            ServiceSeen(
+                name=name,
+                answers=tuple(sorted(self._answers[name], key=lambda one: (one.at_ns, one.event))),
+                cancelled=tuple(sorted(self._cancelled[name])),
+            )
             for name in sorted(self._answers)
         )
 

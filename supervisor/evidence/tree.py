@@ -1,7 +1,8 @@
 """Names over time. In: the table of changes; out: the rows of each path, and which names should exist at the end.
 
 Renaming a directory renames everything below it. What is below it is known so far as something happened to it: each
-such name gets rows of its own, with the number of the rename.
+such name gets rows of its own, with the number of the rename. Likewise what is written through one name of a file is a
+change of every other name that it has.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterator
 
-from supervisor.evidence.files import Code, FileFold, code_set
+from supervisor.evidence.aliases import Aliases
+from supervisor.evidence.facts import SharedNames
+from supervisor.evidence.files import UNLINKED, Code, FileFold, code_set
 from supervisor.evidence.processes import Cast
 
 DERIVED_LIMIT = 1_000_000
@@ -18,6 +21,8 @@ DERIVED_LIMIT = 1_000_000
 
 _PRESENT = code_set(Code.CREATED, Code.LINKED_HERE)
 _WRITTEN = code_set(Code.MODIFIED, Code.TOTALS)
+_OF_THE_FILE = _WRITTEN | code_set(Code.EMPTIED, Code.ATTRIBUTES, Code.TIMES, Code.MAPPED, Code.RESIZED)
+_MAKES = _PRESENT | code_set(Code.RENAMED_HERE)
 _CHANGES_NAMES = _PRESENT | code_set(Code.DELETED, Code.RENAMED_AWAY, Code.EXCHANGED)
 _FOR_EVER = 1 << 62
 _MOVES = frozenset({Code.RENAMED_AWAY, Code.EXCHANGED})
@@ -36,7 +41,7 @@ class Tree:
         overflowed: children of renamed directories were left out.
     """
 
-    def __init__(self, fold: FileFold, cast: Cast) -> None:
+    def __init__(self, fold: FileFold, cast: Cast, shared: SharedNames | None = None) -> None:
         """Walk the table once, in the order of the clock."""
         self._fold, self._rows, self._cast = fold, fold.rows, cast
         self._first, self._last, self._next = array("i"), array("i"), array("i")
@@ -50,6 +55,8 @@ class Tree:
         self._turn = 0
         self._writers: dict[tuple[int, int], int] = {}
         self._moved_to: dict[int, int] = {}
+        self._made: frozenset[int] = frozenset()
+        self._aliases = Aliases(shared or SharedNames(), fold.path_id)
         self._walk()
 
     def known(self) -> Iterator[int]:
@@ -87,6 +94,7 @@ class Tree:
         order = rows.in_order()
         self._next.extend([_NONE] * len(rows))
         self._grow()
+        self._begin_aliases()
         moves = any(code in _MOVES for code in set(rows.code))
         actors = self._fold.processes
         outsiders = {i for i, process in enumerate(actors) if self._cast.ignores(process, _FOR_EVER)}
@@ -109,6 +117,17 @@ class Tree:
                 self._shown[path] = True
                 if _CHANGES_NAMES >> code & 1:
                     self._apply(row, path, code)
+                elif _OF_THE_FILE >> code & 1 and self._aliases.any():
+                    self._tell_others(row, path, code)
+
+    def _begin_aliases(self) -> None:
+        """Take up what the disk says of names that share a file."""
+        if self._aliases.expects:
+            made = zip(self._rows.path, self._rows.code, strict=True)
+            self._made = frozenset(path for path, code in made if _MAKES >> code & 1)
+        for path in self._aliases.seeds:
+            self._shown[path] = True
+            self._register(self._fold.paths[path])
 
     def _grow(self) -> None:
         """Give room to paths that were not known before."""
@@ -149,8 +168,13 @@ class Tree:
             self._presence[path] = True
             self._origin[path] = -1
             self._moved_to.pop(path, None)
+            if code == Code.LINKED_HERE and self._rows.other[row] >= 0:
+                self._aliases.link(self._rows.other[row], path, self._there)
+            else:
+                self._aliases.drop(path)
         elif code == Code.DELETED:
             self._presence[path] = False
+            self._aliases.drop(path)
         elif code == Code.RENAMED_AWAY:
             new = self._rows.other[row]
             children = self._children(path)
@@ -167,6 +191,7 @@ class Tree:
         self.moved[new] = old, self._turn
         self._moved_to[old] = new
         self._moved_to.pop(new, None)
+        self._aliases.move(old, new)
 
     def _exchange(self, row: int, one: int, two: int) -> None:
         first, second = self._children(one), self._children(two)
@@ -174,6 +199,7 @@ class Tree:
         self._origin[one], self._origin[two] = self._came_from(two), self._came_from(one)
         self._turn += 1
         self.moved[one], self.moved[two] = (two, self._turn), (one, self._turn)
+        self._aliases.exchange(one, two)
         self._move_children(row, one, two, first)
         self._move_children(row, two, one, second)
 
@@ -201,7 +227,22 @@ class Tree:
             self._shown[there] = True
             self._moved_to[child] = there
             self._moved_to.pop(there, None)
+            self._aliases.move(child, there)
             self._origin[there] = origin
+
+    def _there(self, path: int) -> bool:
+        """Tell whether something has a name at this moment, as far as is known."""
+        presence = self._presence[path]
+        return path not in self._made if presence == _NONE else bool(presence)
+
+    def _tell_others(self, row: int, path: int, code: int) -> None:
+        """Give every other name of a file that was changed a row of its own."""
+        for name in self._aliases.others(path, gone=bool(self._rows.mark[row] & UNLINKED)):
+            if self._derived >= DERIVED_LIMIT:
+                self.overflowed = True
+                return
+            self._derived += 1
+            self._derive(row, name, path, Code(code))
 
     def _derive(self, row: int, path: int, other: int, code: Code) -> None:
         rows = self._rows

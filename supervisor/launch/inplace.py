@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Self
 
 from policies.globs import compile_globs
 from supervisor.errors import UsageError
-from supervisor.evidence.facts import FileState, Observed
+from supervisor.evidence.facts import FileState, Observed, SharedNames
 from supervisor.launch.copying import copy_attributes, copy_entry
 from supervisor.launch.inventory import (
     Bounds,
@@ -29,6 +30,7 @@ from supervisor.launch.inventory import (
     root_of,
     walk,
 )
+from supervisor.launch.linked import find_recorded
 from supervisor.launch.observe import Observer, problem
 from supervisor.launch.recording import take_inventory
 from supervisor.launch.stage import Stage, read_regular
@@ -118,6 +120,19 @@ class InPlace:
         found = {path: self.state(path) if self.inventory.covers(path) else None for path in paths}
         outside = self._stage.observe([path for path, state in found.items() if state is None])
         return {path: state if state is not None else outside[path] for path, state in found.items()}
+
+    def beginning(self, path: bytes) -> bytes | None:
+        """Tell what was at a path before the trial: see `supervisor.launch.stage.Stage.beginning`."""
+        if not self.inventory.covers(path):
+            return self._stage.beginning(path)
+        entry = self.inventory.entries.get(path)
+        if entry is None:
+            return None
+        return b"" if stat.S_ISDIR(entry.mode) else entry.link
+
+    def aliases(self, linked: bool) -> SharedNames:  # noqa: ARG002, FBT001 - as `Stage` answers it
+        """Find the names of the workspace that shared a file before the trial."""
+        return find_recorded(self.inventory.entries.values())
 
     def state(self, path: bytes) -> Observed:
         """Give the states of one path of the workspace, as it was and as it is."""

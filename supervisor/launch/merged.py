@@ -148,10 +148,11 @@ class Merged:
         if found is None:
             return None
         directory = stat.S_ISDIR(found.st_mode) and found.st_dev == self.lower.device
-        copy = self._copy_of(lower, found) if self._index and not directory else None
+        copy = self.copy_of(lower, found) if self._index and not directory else None
         return Node(path, None, lower, directory=directory, copy=copy)
 
-    def _copy_of(self, lower: bytes, found: os.stat_result) -> bytes | None:
+    def copy_of(self, lower: bytes, found: os.stat_result) -> bytes | None:
+        """Give the copy of a lower inode with several names, as a path below the work directory; None without one."""
         if found.st_nlink < 2:  # noqa: PLR2004 - a single name has no other that could have been written through
             return None
         from supervisor.launch.libc import name_to_handle_at  # noqa: PLC0415 - loads ctypes, hardly ever needed

@@ -74,6 +74,25 @@ class Observer:
         return self._digests[stamp]
 
 
+def link_or_directory(tree: Tree | None, path: bytes) -> bytes | None:
+    """Give the text of a symlink, nothing for a directory, None for all else, or where nothing is.
+
+    Args:
+        tree: the tree that the path is of; None for a path of the host.
+        path: below the tree, or absolute.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    found = tree.lstat(path) if tree else os.lstat(path)
+    if found is None or not stat.S_ISLNK(found.st_mode):
+        return b"" if found is not None and stat.S_ISDIR(found.st_mode) else None
+    if tree is None:
+        return os.readlink(path)  # noqa: PTH115 - a path of bytes
+    with tree.parent(path) as (directory, name):
+        return os.fsencode(os.readlink(name, dir_fd=directory))
+
+
 def stamp_of(found: os.stat_result) -> Stamp:
     """Give what changes whenever the content does."""
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Self
 
 from policies.globs import compile_globs
 from supervisor.errors import UsageError
-from supervisor.evidence.facts import Observed
+from supervisor.evidence.facts import Observed, SharedNames
 from supervisor.launch.copying import copy_attributes
 from supervisor.launch.durable import write_whole
 from supervisor.launch.layer import Layer
 from supervisor.launch.merged import Merged
-from supervisor.launch.observe import Observer, problem
+from supervisor.launch.observe import Observer, link_or_directory, problem
 from supervisor.launch.state import RunDir
 from supervisor.launch.tree import Tree, by_descriptor, is_below, join, split
 
@@ -59,6 +59,7 @@ class Stage:
         self._observer = Observer()
         self._stack = ExitStack()
         self._views: dict[bytes, Merged] = {}
+        self._lower: Tree | None = None
         self._known: dict[bytes, Path] | None = None
 
     def __enter__(self) -> Self:
@@ -75,6 +76,7 @@ class Stage:
         Digests are forgotten too: a store through a mapping that is written already changes no time stamp.
         """
         self._views.clear()
+        self._lower = None
         self._known = None
         self._observer = Observer()
         self._stack.close()
@@ -114,6 +116,30 @@ class Stage:
     def changed(self) -> Iterator[bytes]:
         """Give every path of the workspace that may show something else than before, absolute: see `Layer.changed`."""
         return chain.from_iterable(layer.changed() for layer in self.layers())
+
+    def beginning(self, path: bytes) -> bytes | None:
+        """Tell what was at a path before: the text of a symlink, nothing for a directory, None for all else."""
+        place = self._placed(path)
+        if place is None:
+            return None
+        top, relative = place
+        if self._lower is None:
+            self._lower = self._stack.enter_context(Tree(self.workspace))
+        tree, name = (self._lower, relative) if top == self.workspace else (None, path)
+        try:
+            return link_or_directory(tree, name)
+        except OSError:
+            return None
+
+    def aliases(self, linked: bool) -> SharedNames:  # noqa: FBT001 - see `supervisor.evidence.collect`
+        """Find the names of the workspace that share a file: before, of what was changed; now, where any was linked.
+
+        Args:
+            linked: whether the trial gave any file another name.
+        """
+        from supervisor.launch.linked import find_linked  # noqa: PLC0415 - see this module's docstring
+
+        return find_linked(self.layers(), linked=linked)
 
     def untouched(self) -> bool:
         """Tell whether nothing is staged at all, the workspace's own attributes included."""

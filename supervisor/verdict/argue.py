@@ -311,8 +311,16 @@ def _file(history: FileHistory, ids: _Ids, shared: _Shared) -> FileSeen:
         events=history.events,
         renamed_from=_name(history.renamed_from),
         renamed_to=_name(history.renamed_to),
+        mtime_kept=_mtime_kept(history),
         kept=history.kept or UNSET,
     )
+
+
+def _mtime_kept(history: FileHistory) -> bool | None:
+    before, after = history.before, history.after
+    if before is None or after is None or None in {before.modified_ns, after.modified_ns}:
+        return None
+    return before.modified_ns == after.modified_ns
 
 
 def _network(facts: Facts, ids: _Ids) -> tuple[FlowSeen, ...]:

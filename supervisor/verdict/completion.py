@@ -137,7 +137,11 @@ class AttemptSeen(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class FileSeen(Struct, frozen=True, kw_only=True, gc=False):
-    """Everything that happened to one path; the names that it came from or went to are as ``path`` is told."""
+    """Everything that happened to one path; the names that it came from or went to are as ``path`` is told.
+
+    ``mtime_kept`` tells whether the time of its last modification is what it was: ``restored`` does not ask for that.
+    It is None where nothing is there before or after, or one of the times is not known.
+    """
 
     path: str | UnsetType = UNSET
     path_b64: str | UnsetType = UNSET
@@ -156,6 +160,7 @@ class FileSeen(Struct, frozen=True, kw_only=True, gc=False):
     events: tuple[int, ...]
     renamed_from: str | None = None
     renamed_to: str | None = None
+    mtime_kept: bool | None = None
     kept: tuple[int, ...] | UnsetType = UNSET
 
 

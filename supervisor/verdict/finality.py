@@ -105,7 +105,8 @@ def judge_finality(situation: Situation, *, bound: BoundFound | None = None) -> 
     captured = situation.at_endpoint if period is PeriodKind.ENDPOINT else situation.at_deadline
     return FinalityFound(
         final=bool(final) and not unresolved,
-        intervened=situation.following in _INTERVENTIONS and period is not PeriodKind.ENDPOINT,
+        intervened=period is not PeriodKind.ENDPOINT
+        and (situation.following in _INTERVENTIONS or services.intervened(situation)),
         reasons=(*unresolved, *_changed_since(captured), *final),
         captured=captured,
     )

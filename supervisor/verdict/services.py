@@ -44,6 +44,7 @@ class Stands:
 
     Attributes:
         answer: the one that decides, or the last one; None when there is none.
+        cancelled: events in which it took our request to call it off.
     """
 
     service: Service
@@ -51,6 +52,7 @@ class Stands:
     why: str
     events: tuple[int, ...]
     answer: ServiceAnswer | None
+    cancelled: tuple[int, ...] = ()
 
 
 def declared_contact(contact: OutsideContact, policy: Policy) -> Service | None:
@@ -87,6 +89,7 @@ def _stand(service: Service, situation: Situation) -> Stands:
         why=why,
         events=(*contacts[-1:], *((closing.event,) if closing else ())),
         answer=closing,
+        cancelled=next((one.cancelled for one in situation.facts.services if one.name == service.name), ()),
     )
 
 
@@ -204,7 +207,7 @@ def _effect(one: Stands) -> OpenEffect:
     is_open = one.standing in {Standing.OPEN, Standing.SNAPSHOT} and not _is_terminal(one.answer)
     pending = one.answer is not None and one.answer.status == ServiceStatus.PENDING
     terminal = "persistent" if shared else "terminal"
-    cancelled = one.answer is not None and one.answer.status == ServiceStatus.CANCELLED and not is_open
+    cancelled = _was_cancelled(one) and not is_open
     checked = (one.answer.event,) if one.answer is not None and not is_open else ()
     affected = ("outcome",) if is_open and one.standing is not Standing.STATELESS else ()
     return OpenEffect(
@@ -215,10 +218,22 @@ def _effect(one: Stands) -> OpenEffect:
         could_affect=(*affected, *(("runs",) if shared else ())),
         handling="unresolved" if is_open else "cancelled" if cancelled else "observed",
         settled=not is_open,
-        proof=Proof(prevented=checked if cancelled else (), checked=checked, supports=("finality",) if checked else ()),
+        proof=Proof(
+            prevented=one.cancelled if cancelled else (), checked=checked, supports=("finality",) if checked else ()
+        ),
         events=one.events,
         bearing=f"{one.why}{_met(one.service)}",
     )
+
+
+def _was_cancelled(one: Stands) -> bool:
+    """Tell whether it was called off by us, and says that it was and can no longer be done: both proofs."""
+    return bool(one.cancelled) and one.answer is not None and one.answer.status == ServiceStatus.CANCELLED
+
+
+def intervened(situation: Situation) -> bool:
+    """Tell whether what a service would have done was called off by us."""
+    return any(_was_cancelled(one) and one.standing is Standing.SETTLED for one in stand(situation))
 
 
 def _is_terminal(answer: ServiceAnswer | None) -> bool:

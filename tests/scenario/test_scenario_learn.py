@@ -106,3 +106,14 @@ def test_a_command_that_does_not_exist_teaches_nothing(lab: Lab) -> None:
     """No policy is printed, and the exit code says why."""
     ended = lab.call("learn", "--", "/no/such/program")
     assert (ended.returncode, ended.stdout) == (127, b"")
+
+
+def test_a_client_that_waits_for_an_answer_is_let_go(lab: Lab) -> None:
+    """Nobody answers what is swallowed: once the client says no more its connection is closed, and it goes on."""
+    script = (
+        "import http.client\nconnection = http.client.HTTPConnection('api.test')\nconnection.request('GET', '/x')\n"
+        "try: connection.getresponse()\nexcept http.client.RemoteDisconnected: print('went on')"
+    )
+    ended = lab.call("learn", "--", *python(script))
+    assert b"went on" in ended.stderr
+    assert parse_policy(ended.stdout.decode(), place="learned").network.allow == ("api.test:80",)

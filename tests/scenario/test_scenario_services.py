@@ -174,6 +174,7 @@ outcome = "service:desk"
 period = "eventually"
 [stop]
 settle = "60s"
+at_endpoint = "{at_endpoint}"
 [files]
 commit = "never"
 [network]
@@ -184,7 +185,8 @@ name = "desk"
 at = "desk.test:80"
 state = "per-run"
 settle = {{ kind = "http", url = "http://127.0.0.1:{port}/", every = "20ms", deadline = "20s", pointer = "/status", \
-pending = ["queued"], committed = ["done"] }}
+pending = ["queued"], committed = ["done"], cancelled = ["cancelled"], can_commit = "/open", \
+cancel = "http://127.0.0.1:{port}/cancel" }}
 """
 FILE_IT = """
 import socket
@@ -198,12 +200,19 @@ class _Desk(BaseHTTPRequestHandler):
     """Is done with what was filed after it was asked three times about it."""
 
     asked: ClassVar[int] = -1000
+    cancelled: ClassVar[bool] = False
 
     def do_POST(self) -> None:
-        type(self).asked = 0
+        if self.path == "/cancel":
+            type(self).cancelled = True
+        else:
+            type(self).asked, type(self).cancelled = 0, False
         self._answer(b"{}")
 
     def do_GET(self) -> None:
+        if self.cancelled:
+            self._answer(b'{"status": "cancelled", "open": false}')
+            return
         type(self).asked += 1
         self._answer(b'{"status": "done"}' if self.asked > 3 else b'{"status": "queued"}')
 
@@ -217,16 +226,33 @@ class _Desk(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def test_a_service_that_is_reached_by_name_is_asked_at_its_own_address(lab: Lab) -> None:
-    """The trial goes through the gateway, the supervisor does not: both are in the log, and the label is the desk's."""
+def at_the_desk(lab: Lab, at_endpoint: str) -> Ran:
+    """File something at a desk that is reached by its name, through the gateway."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Desk) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         thread.start()
         policy = lab.home / "policy.toml"
-        policy.write_text(THROUGH_THE_GATEWAY.format(port=server.server_address[1]))
+        policy.write_text(THROUGH_THE_GATEWAY.format(port=server.server_address[1], at_endpoint=at_endpoint))
         ran = lab.run("-p", str(policy), "--", *python(FILE_IT))
         server.shutdown()
         thread.join()
+    return ran
+
+
+def test_a_service_that_is_reached_by_name_is_asked_at_its_own_address(lab: Lab) -> None:
+    """The trial goes through the gateway, the supervisor does not: both are in the log, and the label is the desk's."""
+    ran = at_the_desk(lab, "follow")
     assert [one["what"] for one in ran.report["open_effects"]] == ["service desk at desk.test:80"]
     assert ran.report["finality"]["label"] == "success"
     assert (ran.finality, ran.scope, ran.separation) == ("final", "clean", "separate")
+
+
+def test_a_service_calls_off_what_was_declared_to_be_cancelled(lab: Lab) -> None:
+    """It was asked to, and says that it is called off and can no longer be done: final, an intervention."""
+    ran = at_the_desk(lab, "cancel")
+    (effect,) = [one for one in ran.report["open_effects"] if one["route"] == "service"]
+    assert (effect["handling"], effect["settled"]) == ("cancelled", True)
+    assert [event["kind"] for event in lab.events("service.cancelled")] == ["service.cancelled"]
+    assert ran.report["finality"]["label"] == "failure"
+    assert ran.report["finality"]["intervened"] is True
+    assert ran.finality == "final"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from policies.types import AtEndpoint, Claim, FilesPolicy, LimitRole, Period, PeriodKind, Policy, StopRule
 from supervisor import events as ev
 from supervisor.evidence.collect import collect
-from supervisor.evidence.facts import Facts, FileState, Observed
+from supervisor.evidence.facts import Facts, FileState, Observed, SharedNames
 
 WORK = b"/home/me/work"
 INIT = ev.ProcessKey(100, 10)
@@ -49,11 +49,16 @@ def policy_for(
 
 @dataclass
 class Transcript:
-    """A trial being told. `disk` is what `observe` finds: absolute path to (before, after)."""
+    """A trial being told. `disk` is what `observe` finds: absolute path to (before, after).
+
+    `shared` are the names that share a file, `beginning` the symlinks (and directories) that were there before.
+    """
 
     events: list[ev.Event] = field(default_factory=list)
     disk: dict[bytes, Observed] = field(default_factory=dict)
     stage: list[bytes] = field(default_factory=list)
+    shared: SharedNames = field(default_factory=SharedNames)
+    beginning: dict[bytes, bytes] = field(default_factory=dict)
     now_ns: int = 1000 * MS
     next_pid: int = 200
 
@@ -174,6 +179,8 @@ class Transcript:
             workspace=WORK,
             observe=self.observe,
             changed=lambda: list(self.stage),
+            aliases=lambda _: self.shared,
+            beginning=self.beginning.get,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from transcript import MAIN, MS, Transcript, ordinary, policy_for, state
+from transcript import MAIN, MS, WORK, Transcript, ordinary, policy_for, state
 
 from policies.types import FilesMode, FilesPolicy, Policy
 from supervisor import events as ev
@@ -64,6 +64,77 @@ def test_a_doubtful_name_that_the_disk_confirms_is_believed() -> None:
     trial.rename("ok", "out", verified=False)
     trial.found("out", state("old"), state("new"))
     assert "unconfirmed-names" not in rules(ordinary_again(trial))
+
+
+def doubts(*steps: tuple[type[ev.Event], dict[str, object]], before: FileState | None, after: FileState | None) -> bool:
+    """Tell whether anything is unconfirmed of ``ok``, of which these are the changes."""
+    trial = ordinary()
+    for kind, fields in steps:
+        trial.file(kind, "ok", **fields)
+    trial.found("ok", before, after)
+    policy = policy_for(files=FilesPolicy(write=("ok", "out")))
+    return "unconfirmed-names" in [gap.rule for gap in trial.facts(policy).gaps]
+
+
+MADE: dict[str, object] = {"what": ev.Kind.DIRECTORY}
+MODE: dict[str, object] = {"attribute": "mode"}
+DOUBTED: dict[str, object] = {"verified": False}
+DIRECTORY = state(kind=ev.Kind.DIRECTORY)
+
+
+def test_one_misfit_confirms_one_change() -> None:
+    """A directory that is there confirms that it was made, and says nothing of a mode that was set under its name."""
+    assert not doubts((ev.FileCreated, MADE | DOUBTED), before=None, after=DIRECTORY)
+    assert doubts(
+        (ev.FileCreated, MADE | DOUBTED), (ev.FileChanged, MODE | DOUBTED), before=None, after=DIRECTORY
+    )  # fmt: skip
+    assert doubts((ev.FileCreated, MADE | DOUBTED), (ev.FileDeleted, DOUBTED), before=None, after=None)
+
+
+def test_one_changed_mode_confirms_one_call() -> None:
+    """Of two calls that set it, the other one may have been elsewhere."""
+    one, two = state(), state(mode=0o600)
+    assert not doubts((ev.FileChanged, MODE | DOUBTED), before=one, after=two)
+    assert doubts((ev.FileChanged, MODE | DOUBTED), (ev.FileChanged, MODE | DOUBTED), before=one, after=two)
+
+
+def test_a_later_call_that_needs_the_name_confirms_it() -> None:
+    """What was made by a name that could have been changed was removed, or made anew, by one that could not."""
+    assert not doubts((ev.FileCreated, MADE | DOUBTED), (ev.FileDeleted, {}), before=None, after=None)
+    assert not doubts((ev.FileCreated, MADE | DOUBTED), (ev.FileChanged, MODE), before=None, after=DIRECTORY)
+    assert not doubts(
+        (ev.FileDeleted, DOUBTED), (ev.FileCreated, MADE), before=DIRECTORY, after=DIRECTORY
+    )  # fmt: skip
+
+
+def copied(*, opened: str | None = None, below: str | None = None) -> list[str]:
+    """Tell of a file and a directory that lie in the stage as they were, and what is said of it."""
+    trial = ordinary()
+    trial.found("other", DIRECTORY, DIRECTORY)
+    trial.found("other/file", state(), state())
+    trial.stage += [WORK + b"/other", WORK + b"/other/file"]
+    if opened:
+        trial.file(ev.FileOpened, opened, reads=True, writes=True)
+    if below:
+        trial.create(below)
+        trial.delete(below)
+    policy = policy_for(files=FilesPolicy(write=("out",)))
+    return [gap.text.split(":")[0] for gap in trial.facts(policy).gaps if gap.rule == "unexplained-copy"]
+
+
+def test_a_copy_in_the_stage_has_a_reason() -> None:
+    """Nothing is copied but what is opened for writing, or changed, and what lies above that."""
+    assert copied() == ["other", "other/file"]
+    assert copied(opened="other/file") == []
+    assert copied(below="other/new") == ["other/file"]
+
+
+def test_a_copy_of_what_may_be_written_needs_none() -> None:
+    """Only where writing would be a violation the reason matters."""
+    trial = ordinary()
+    trial.found("other", state(), state())
+    trial.stage.append(WORK + b"/other")
+    assert "unexplained-copy" not in [gap.rule for gap in trial.facts().gaps]
 
 
 def ordinary_again(trial: Transcript) -> Transcript:

@@ -51,6 +51,7 @@ def test_what_the_trial_says_of_itself_is_kept_apart() -> None:
         ('{"tokens": 1.5}', None),
         ('{"tokens": 99999999999999}', None),
         ("{" * 5000, None),
+        ('{"tokens": ' + "[" * 100_000, None),
     ],
 )
 def test_a_note_that_claims_usage_is_read_strictly(note: str, claimed: Claimed | None) -> None:

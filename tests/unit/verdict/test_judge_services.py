@@ -197,3 +197,28 @@ def test_a_service_that_was_not_reached_is_no_route() -> None:
     assert not [one for one in found.open_effects if one.route == "service"]
     assert found.separation.verdict == "separate"
     assert found.finality.verdict == "final"
+
+
+def test_a_cancellation_by_the_service_needs_both_proofs() -> None:
+    """We asked for it, and it says that it was called off for good: cancelled, final, an intervention."""
+    trial = reached()
+    trial.add(ev.ServiceCancelled, process=None, service="shop", problem=None)
+    found = judged(answer(trial, "cancelled"), policy())
+    (effect,) = [one for one in found.open_effects if one.route == "service"]
+    assert effect.handling == "cancelled"
+    assert effect.proof.prevented
+    assert effect.proof.checked
+    assert (found.finality.verdict, found.finality.label, found.finality.intervened) == ("final", "failure", True)
+
+
+def test_a_request_to_call_off_is_no_cancellation() -> None:
+    """Only taken, and not confirmed; or confirmed without our asking; or not taken: no handling of ours."""
+    asked = reached()
+    asked.add(ev.ServiceCancelled, process=None, service="shop", problem=None)
+    assert judged(answer(asked, "pending"), policy()).finality.verdict == "unresolved"
+    by_others = judged(answer(reached(), "cancelled"), policy())
+    assert [one.handling for one in by_others.open_effects if one.route == "service"] == ["observed"]
+    assert by_others.finality.intervened is False
+    refused = reached()
+    refused.add(ev.ServiceCancelled, process=None, service="shop", problem="status 500")
+    assert judged(answer(refused, "cancelled"), policy()).finality.intervened is False
