@@ -14,7 +14,6 @@ import select
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -71,6 +70,7 @@ from supervisor.log.writer import LogWriter
 from supervisor.preparing import Prepared
 from supervisor.redacting import redact_event
 from supervisor.request import Phase, Progress
+from supervisor.values import dataclass, field
 from supervisor.watching import Sharing
 
 if TYPE_CHECKING:  # hardly any trial has services
@@ -418,7 +418,8 @@ def _watch_services(trial: Trial, stack: ExitStack) -> None:
 
 def _import_later() -> None:
     """Import what is needed after the trial while its box builds itself."""
-    importlib.import_module("supervisor.concluding")
+    for name in ("supervisor.concluding", "shutil"):
+        importlib.import_module(name)
 
 
 def record(log: LogWriter, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - as `Trial.record`

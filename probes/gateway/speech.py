@@ -13,7 +13,7 @@ After CONNECT was granted, what is said inside is judged again, as if it came to
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from ipaddress import ip_address
 
 from policies.addresses import Address, parse_address, plain_address
@@ -28,6 +28,7 @@ from probes.gateway.http_head import (
     RequestReader,
     protocol_of,
 )
+from supervisor.values import dataclass
 
 _NOWHERE = ip_address("192.0.2.1")
 """Stands for the address of a name that somebody else will look up: of no class that is out of reach."""

@@ -6,7 +6,6 @@ never looks at: it is made in a fifth of the time of a frozen dataclass, and sma
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 import msgspec
@@ -14,6 +13,7 @@ import msgspec
 from supervisor.events import Kind, ProcessKey
 from supervisor.evidence.requests import Request, Unread
 from supervisor.evidence.routes import Schedule, ServiceSeen, Usage
+from supervisor.values import dataclass, field
 
 
 class Route(StrEnum):

@@ -20,13 +20,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from supervisor.errors import MachineError
 from supervisor.launch.durable import write_whole
+from supervisor.values import dataclass
 
 JOURNAL_VERSION = 1
 

@@ -9,13 +9,13 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from supervisor.launch.tree import Tree, join, split
 from supervisor.launch.whiteouts import Entry, HandleKey, merged_lower, read_entry, read_index
+from supervisor.values import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

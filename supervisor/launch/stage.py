@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -266,6 +265,8 @@ class Stage:
             message = f"commit of run {self.run.id} was interrupted"
             raise UsageError(message, place="RUN", hint=f"supervise commit {self.run.id} finishes it")
         for directory in (self.upper, self.work, self.run.nested, self.run.outside):
+            import shutil  # noqa: PLC0415 - 3 ms
+
             shutil.rmtree(directory, ignore_errors=True)
 
     # -- looking ---------------------------------------------------------------------------------------------------

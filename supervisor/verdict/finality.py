@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from policies.types import PeriodKind
 from supervisor.evidence.facts import Facts, Process
 from supervisor.evidence.naming import listed, show
+from supervisor.values import dataclass
 from supervisor.verdict import later, services
 from supervisor.verdict.completion import Reason
 from supervisor.verdict.situation import Capture, Captured, Following, Situation

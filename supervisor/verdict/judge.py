@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from policies.types import Policy
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.histories import unknown
 from supervisor.evidence.naming import show
+from supervisor.values import dataclass
 from supervisor.verdict import services
 from supervisor.verdict.completion import (
     Finality,
