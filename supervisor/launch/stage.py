@@ -282,7 +282,7 @@ class Stage:
             if view is None:
                 return self._observe_unstaged(path)
             node = view.find(relative)
-            before = self._observer.state(view.lower, relative)
+            before = self._observer.state(view.lower, relative) if view.had_place_for(relative) else None
             after = self._observer.state(*view.place(node)) if node is not None else None
         except OSError as err:
             text = problem(f"cannot be read: {err.strerror}")
