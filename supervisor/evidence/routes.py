@@ -5,7 +5,7 @@ Values only; `supervisor.evidence.facts.Facts` has them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from supervisor.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
