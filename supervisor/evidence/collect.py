@@ -31,6 +31,7 @@ from supervisor.evidence.followed import Beginning, Followed
 from supervisor.evidence.histories import Draft, Historian
 from supervisor.evidence.leading import ReadLinks, no_links
 from supervisor.evidence.limits import LimitFold
+from supervisor.evidence.locks import LockFold
 from supervisor.evidence.looks import LookFold
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast, ProcessFold
@@ -178,6 +179,7 @@ def _collect(
         touches=met.touches,
         denied=met.denied,
         foreign=met.foreign,
+        locks=folds.locks.finish(cast, lives.last_exit_ns, folds.looks.named),
     )
 
 
@@ -210,7 +212,7 @@ class _Folds:
     """All folds, fed from one loop."""
 
     def __init__(self, policy: Policy) -> None:
-        self.looks = LookFold(policy)
+        self.looks, self.locks = LookFold(policy), LockFold()
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
         self.flows, self.contacts, self.limits, self.reads = FlowFold(), ContactFold(), LimitFold(), ReadFold()
         self.requests = RequestFold()
@@ -229,7 +231,16 @@ class _Folds:
             ProcessReached: self._reached.append,
             TrialCounted: self._counted.append,
         }
-        more = (self.looks, self.reads, self.requests, self.schedules, self.services, self.credentials, self.usage)
+        more = (
+            self.looks,
+            self.locks,
+            self.reads,
+            self.requests,
+            self.schedules,
+            self.services,
+            self.credentials,
+            self.usage,
+        )
         for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *more):
             for kind, handle in fold.handlers().items():
                 handlers[kind] = _both(handlers[kind], handle) if kind in handlers else handle

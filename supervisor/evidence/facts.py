@@ -13,7 +13,7 @@ import msgspec
 
 from supervisor.events import Kind, ProcessKey
 from supervisor.evidence.requests import Request, Unread
-from supervisor.evidence.routes import Schedule, ServiceSeen, Usage
+from supervisor.evidence.routes import LockUse, Schedule, ServiceSeen, Usage
 
 
 class Route(StrEnum):
@@ -496,6 +496,7 @@ class Facts:
     reads: tuple[Touch, ...] = ()
     denied: tuple[DeniedLook, ...] = ()
     foreign: tuple[ForeignChange, ...] = ()
+    locks: tuple[LockUse, ...] = ()
     credentials: tuple[CredentialUse, ...] = ()
     requests: tuple[Request, ...] = ()
     unread: tuple[Unread, ...] = ()

@@ -24,7 +24,10 @@ from supervisor.verdict.judge import Judgement
 
 SCHEMA = "run-index/1"
 
-_CONTENDED_ERRORS = {11: "EAGAIN", 28: "ENOSPC", 122: "EDQUOT"}
+_CONTENDED_ERRORS = {
+    11: "EAGAIN", 12: "ENOMEM", 23: "ENFILE", 26: "ETXTBSY", 28: "ENOSPC", 37: "ENOLCK", 122: "EDQUOT",
+}  # fmt: skip
+_CONTENDED_ANSWERS = {429: "too many requests", 503: "service unavailable"}
 _KERNEL = (b"/proc/", b"/sys/", b"/dev/")
 _KEPT_EVENTS = 3
 
@@ -68,6 +71,21 @@ class Secret(msgspec.Struct, frozen=True, array_like=True, gc=False):
     events: tuple[int, ...] = ()
 
 
+class Lock(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One span in which locks of one file were used; the fields are those of `supervisor.evidence.locks.LockUse`."""
+
+    path: bytes
+    device: int
+    inode: int
+    sort: str
+    how: str
+    first_ns: int
+    last_ns: int
+    events: tuple[int, ...] = ()
+    own: bool = False
+    exact: bool = True
+
+
 class Mark(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Something about the run as a whole, in words: a gap, a sign of contention, an effect that acts later."""
 
@@ -102,6 +120,7 @@ class RunIndex(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     contacts: tuple[Contact, ...] = ()
     servers: tuple[Server, ...] = ()
     secrets: tuple[Secret, ...] = ()
+    locks: tuple[Lock, ...] = ()
     contention: tuple[Mark, ...] = ()
     gaps: tuple[Mark, ...] = ()
     later: tuple[Mark, ...] = ()
@@ -142,6 +161,7 @@ def index_run(
         contacts=tuple(_contacts(facts, policy, workspace, offset_ns)),
         servers=tuple(_servers(facts, policy, offset_ns)),
         secrets=tuple(_secrets(facts, run)),
+        locks=tuple(_locks(facts, offset_ns, ended_ns)),
         contention=tuple(_contention(facts)),
         gaps=tuple(_gaps(facts)),
         later=tuple(_later(judgement)),
@@ -282,6 +302,15 @@ def _secrets(facts: Facts, run: str) -> Iterator[Secret]:
             yield Secret(f"canary {run}", CANARY, CREATED, events)
 
 
+def _locks(facts: Facts, offset_ns: int, ended_ns: int) -> Iterator[Lock]:
+    for use in facts.locks:
+        last_ns = min(use.last_ns, max(ended_ns, use.first_ns))
+        yield Lock(
+            use.path, use.device, use.inode, use.sort, use.how, use.first_ns + offset_ns, last_ns + offset_ns,
+            use.events[:_KEPT_EVENTS], use.own, use.exact,
+        )  # fmt: skip
+
+
 # -- marks ---------------------------------------------------------------------------------------------------------
 
 
@@ -292,6 +321,11 @@ def _contention(facts: Facts) -> Iterator[Mark]:
         yield Mark("timeout", "its time ran out", _numbers(facts, "trial.endpoint"))
     for met in facts.limits:
         yield Mark("limit", f"its limit of {met.resource} {met.effect} it {met.times} times", met.events)
+    for request in facts.requests:
+        if request.status in _CONTENDED_ANSWERS:
+            text = f"{request.host} answered {request.status} ({_CONTENDED_ANSWERS[request.status]})"
+            yield Mark("refused-for-want", text, request.events)
+            break
     for history in facts.files:
         for attempt in history.attempts:
             if attempt.error in _CONTENDED_ERRORS:
