@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from supervisor.evidence.naming import show
 from supervisor.verdict.findings import Finding
 from supervisor.verdict.run_index import Lock, Mark, RunIndex
 
@@ -48,12 +49,11 @@ def _meet(heads: Sequence[RunIndex], users: list[tuple[int, Lock]]) -> Iterator[
 def _finding(heads: Sequence[RunIndex], cause: tuple[int, Lock], effect: tuple[int, Lock]) -> Finding:
     (holder, held), (other, met) = cause, effect
     did = "held" if held.exact else "locked, and may still have held,"
-    name = held.path.decode(errors="backslashreplace")
     return Finding(
         runs=(holder, other),
         verdict="connected" if held.exact else "unresolved",
         rule="met-a-lock",
-        text=f"{heads[holder].run} {did} a lock of {name}, and {heads[other].run} {_DID[met.how]} meanwhile",
+        text=f"{heads[holder].run} {did} a lock of {show(held.path)}, and {heads[other].run} {_DID[met.how]} meanwhile",
         events=(
             *(f"{heads[holder].run}:{n}" for n in held.events),
             *(f"{heads[other].run}:{n}" for n in met.events),
@@ -75,6 +75,6 @@ def with_lock_want(heads: Sequence[RunIndex], meetings: Sequence[Finding]) -> li
 def _unexplained(head: RunIndex) -> Mark | None:
     for lock in head.locks:
         if lock.how == "waited" or (lock.how == "refused" and not lock.own):
-            text = f"somebody held a lock of {lock.path.decode(errors='backslashreplace')}, and it {_DID[lock.how]}"
+            text = f"somebody held a lock of {show(lock.path)}, and it {_DID[lock.how]}"
             return Mark("lock", text, lock.events)
     return None
