@@ -38,6 +38,7 @@ from supervisor.events.gateway import (
     GatewayStopped,
     NameAsked,
 )
+from supervisor.events.grades import GradeFinished, GradeStarted, OutcomeCaptured
 from supervisor.events.inspected import InspectionFailed, RequestAnswered, RequestSent, StreamDigested
 from supervisor.events.places import PlaceChanged, PlaceDeclared, PlaceUnwatched
 from supervisor.events.processes import (
@@ -67,6 +68,7 @@ from supervisor.events.trial import (
     LimitReached,
     NoteReceived,
     StageCommitted,
+    StatesRecorded,
     TrialCounted,
     TrialEmptied,
     TrialEndpoint,
@@ -122,6 +124,8 @@ __all__ = [
     "GatewayDied",
     "GatewayStarted",
     "GatewayStopped",
+    "GradeFinished",
+    "GradeStarted",
     "InspectionFailed",
     "Kind",
     "LimitReached",
@@ -130,6 +134,7 @@ __all__ = [
     "NameAsked",
     "NoteReceived",
     "Origin",
+    "OutcomeCaptured",
     "PlaceChanged",
     "PlaceDeclared",
     "PlaceUnwatched",
@@ -149,6 +154,7 @@ __all__ = [
     "SocketBound",
     "SocketCreated",
     "StageCommitted",
+    "StatesRecorded",
     "StreamDigested",
     "SyscallRefused",
     "ToolAnswered",
