@@ -12,7 +12,7 @@ import msgspec
 
 from supervisor.events import Kind, ProcessKey
 from supervisor.evidence.requests import Request, Unread
-from supervisor.evidence.routes import Schedule, ServiceSeen, Usage
+from supervisor.evidence.routes import LockUse, Schedule, ServiceSeen, Usage
 from supervisor.evidence.said import EventMatch, GradeRun, OrderKept, ReferenceMet
 from supervisor.values import dataclass, field
 
@@ -508,6 +508,7 @@ class Facts:
     reads: tuple[Touch, ...] = ()
     denied: tuple[DeniedLook, ...] = ()
     foreign: tuple[ForeignChange, ...] = ()
+    locks: tuple[LockUse, ...] = ()
     credentials: tuple[CredentialUse, ...] = ()
     grades: tuple[GradeRun, ...] = ()
     references: tuple[ReferenceMet, ...] = ()
