@@ -17,6 +17,8 @@ _COLOURS = {"connected": "#b3261e", "unresolved": "#b06f00", "separate": "#8a8a8
 _STYLES = {"connected": "solid", "unresolved": "dashed", "separate": "dotted"}
 _DOT = 26
 _GAP = 90
+_THROUGH = 3
+"""Up to how many pairs that only others join are told one by one: they grow with the square of a unit."""
 _NAMED = 12
 """From how many runs a unit is drawn as a wide circle, with names beside the dots."""
 
@@ -52,14 +54,17 @@ def separation_lines(names: list[str], found: Separated) -> Iterator[Line]:
     yield line(f"{len(names)} runs, {count} analysis unit{'s' if count != 1 else ''}{bound}")
     for unit in found.units:
         yield line(f"  {', '.join(names[run] for run in unit)}")
-    for edge in found.edges:
-        through = f" through {', '.join(names[run] for run in edge.via)}" if edge.via else ""
-        yield line(f"{names[edge.runs[0]]} and {names[edge.runs[1]]}: {edge.verdict}{through}")
+    through = [edge for edge in found.edges if edge.via]
+    for edge in found.edges if len(through) <= _THROUGH else [edge for edge in found.edges if not edge.via]:
+        between = f" through {', '.join(names[run] for run in edge.via)}" if edge.via else ""
+        yield line(f"{names[edge.runs[0]]} and {names[edge.runs[1]]}: {edge.verdict}{between}")
         for reason in edge.reasons:
             cited = f" [{', '.join(reason.events)}]" if reason.events else ""
             yield line(f"  {reason.rule}: {reason.text}{cited}")
         for assumption in edge.assumptions:
             yield line(f"  assumed: {assumption}")
+    if len(through) > _THROUGH:
+        yield line(f"{len(through)} more pairs are joined through the runs in between (--json names them)")
     if found.omitted:
         yield line(f"{found.omitted} findings join what is joined already and are not told")
 
