@@ -27,7 +27,8 @@ WIDTH = 160
 def summary(completion: Completion) -> Iterator[str]:
     """Give the verdicts, what speaks against each, what needs care, limits that bit, counts, where to read on."""
     finality, separation, scope = completion.finality, completion.separation, completion.scope
-    label = f" ({finality.label})" if finality.label else ""
+    words = [finality.label or "", "we intervened" if finality.intervened else ""]
+    label = f" ({', '.join(filter(None, words))})" if any(words) else ""
     yield f"supervise: finality {finality.verdict}{label} · separation {separation.verdict} · scope {scope.verdict}"
     yield from _against(completion)
     yield from (f"supervise: {told}" for told in _care(completion))
