@@ -19,6 +19,7 @@ from policies.types import (
     CredentialsPolicy,
     FilesMode,
     FilesPolicy,
+    GradePolicy,
     LimitRole,
     Limits,
     LogPolicy,
@@ -59,6 +60,7 @@ class PolicyOptions:
     pids: str | None = None
     memory: str | None = None
     cpus: str | None = None
+    grade: str | None = None
 
 
 Called = Callable[[str], str]
@@ -86,6 +88,7 @@ def apply_options(policy: Policy, options: PolicyOptions, *, called: Called = as
             credentials=_credentials(policy.credentials, options, called),
             log=LogPolicy(checkpoint_to=_places(policy.log, options, called)),
             limits=_limits(policy.limits, options, called),
+            grade=_grade(policy.grade, options, called),
         )
         check_policy(changed)
     except PolicyError as err:
@@ -183,6 +186,15 @@ def _limits(limits: Limits, options: PolicyOptions, called: Called) -> Limits:
         memory=limits.memory if options.memory is None else parse_memory(options.memory, place=called("memory")),
         cpu=limits.cpu if options.cpus is None else parse_cpus(options.cpus, place=called("cpus")),
     )
+
+
+def _grade(grade: GradePolicy, options: PolicyOptions, called: Called) -> GradePolicy:
+    if options.grade is None:
+        return grade
+    if not options.grade.strip():
+        message = "expected a shell command, got nothing"
+        raise UsageError(message, place=called("grade"))
+    return replace(grade, command=options.grade)
 
 
 def _places(log: LogPolicy, options: PolicyOptions, called: Called) -> tuple[str, ...]:

@@ -131,6 +131,7 @@ def prepare(request: RunRequest) -> Prepared:
         host=_host(),
         versions=_versions(),
         key=key.public,
+        requirements=_digest_requirements(request, workspace),
     )
     described = describe_run(request, started, hide=credentials.redactor)
     manifest = run.write_manifest(described)
@@ -231,6 +232,23 @@ def _workspace(request: RunRequest) -> Path:
     if not asked.is_dir():
         raise UsageError("expected a directory", place=str(asked), hint="name another one with --workspace")
     return asked  # by the caller's name for it: the view keeps symlinks that lead to it
+
+
+def _digest_requirements(request: RunRequest, workspace: Path) -> dict[str, str]:
+    """Digest the files that tell the trial what is asked of it.
+
+    Raises:
+        UsageError: one cannot be read.
+    """
+    digests = {}
+    for index, name in enumerate(request.policy.claim.requirements):
+        try:
+            content = (workspace / name).read_bytes()
+        except OSError as err:
+            message = f"expected a file, got: {err.strerror}"
+            raise UsageError(message, place=f"claim.requirements[{index}]") from err
+        digests[name] = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    return digests
 
 
 def _cwd(request: RunRequest, workspace: Path) -> Path:

@@ -37,6 +37,7 @@ from supervisor.events.gateway import (
     GatewayStopped,
     NameAsked,
 )
+from supervisor.events.grades import GradeFinished, GradeStarted, OutcomeCaptured
 from supervisor.events.inspected import InspectionFailed, RequestAnswered, RequestSent, StreamDigested
 from supervisor.events.places import PlaceChanged, PlaceDeclared, PlaceUnwatched
 from supervisor.events.processes import (
@@ -66,6 +67,7 @@ from supervisor.events.trial import (
     LimitReached,
     NoteReceived,
     StageCommitted,
+    StatesRecorded,
     TrialCounted,
     TrialEmptied,
     TrialEndpoint,
@@ -120,6 +122,8 @@ __all__ = [
     "GatewayDied",
     "GatewayStarted",
     "GatewayStopped",
+    "GradeFinished",
+    "GradeStarted",
     "InspectionFailed",
     "Kind",
     "LimitReached",
@@ -128,6 +132,7 @@ __all__ = [
     "NameAsked",
     "NoteReceived",
     "Origin",
+    "OutcomeCaptured",
     "PlaceChanged",
     "PlaceDeclared",
     "PlaceUnwatched",
@@ -147,6 +152,7 @@ __all__ = [
     "SocketBound",
     "SocketCreated",
     "StageCommitted",
+    "StatesRecorded",
     "StreamDigested",
     "SyscallRefused",
     "ToolAnswered",

@@ -260,6 +260,7 @@ def hold(
     joins: Iterable[Path] = (),
     served: Served | None = None,
     meanwhile: Callable[[], object] | None = None,
+    view: View | None = None,
 ) -> Box:
     """Build the box and stop in front of CMD's first instruction.
 
@@ -271,6 +272,7 @@ def hold(
         joins: files of further cgroups, which the child writes ``0`` into to join them.
         served: a network namespace that is served, or None for one of the box's own with nothing in it.
         meanwhile: called once the child is forked: the box builds itself on another processor.
+        view: what is seen of the files, when it is no trial's; else it is planned as ``spec.view`` asks.
 
     Raises:
         LaunchError: a step failed; nothing of CMD ran, and everything that was built is gone again.
@@ -280,7 +282,7 @@ def hold(
     if not BOXINIT.exists():
         message = "the box's init is not built"
         raise LaunchError(message, step="find boxinit", place=str(BOXINIT), hint="run make")
-    view = plan_view(spec.view)
+    view = view or plan_view(spec.view)
     program = load_filter(spec.cache, plain_copies=spec.plain_copies)
     with contextlib.ExitStack() as always, contextlib.ExitStack() as on_failure:
         control, init_side = _socketpair(on_failure, always)

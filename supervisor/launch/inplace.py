@@ -186,17 +186,18 @@ class InPlace:
             self._trees[root] = self._stack.enter_context(Tree(root))
         return self._trees[root], path[len(root.rstrip(b"/")) + 1 :]
 
-    def snapshot(self, globs: Iterable[str]) -> Snapshot:
+    def snapshot(self, globs: Iterable[str], target: Path | None = None) -> Snapshot:
         """Capture what was changed in a footprint, while the trial is frozen.
 
         Args:
             globs: which paths, see `policies.globs`.
+            target: the directory to make, the run's ``snapshot`` when not given.
         """
         self._forget()
         wanted = compile_globs(globs, workspace=self.workspace)
         top = self.workspace.rstrip(b"/") + b"/"
         paths = sorted(path for path in self._find_changed() if wanted.match(path.removeprefix(top)))
-        return _capture(self, paths, self.run.snapshot)
+        return _capture(self, paths, target or self.run.snapshot)
 
     # -- afterwards ------------------------------------------------------------------------------------------------
 

@@ -155,11 +155,12 @@ class Stage:
                 digest.update(line)
         return f"sha256:{digest.hexdigest()}"
 
-    def snapshot(self, globs: Iterable[str]) -> Snapshot:
-        """Capture what the trial has changed in a footprint, while it is frozen.
+    def snapshot(self, globs: Iterable[str], target: Path | None = None) -> Snapshot:
+        """Capture what the trial has changed in a footprint, while it is frozen or over.
 
         Args:
             globs: which paths, see `policies.globs`.
+            target: the directory to make, the run's ``snapshot`` when not given.
 
         Returns:
             Of the workspace; a mount in it is captured beside it, as ``<n>/upper``, and counted.
@@ -167,10 +168,11 @@ class Stage:
         from supervisor.launch.snapshot import Below, together  # noqa: PLC0415 - few trials leave something alive
 
         footprint = compile_globs(globs, workspace=self.workspace)
+        place = target or self.run.snapshot
         own, *nested = self.layers()
-        captured = own.capture(footprint, self.run.snapshot)
+        captured = own.capture(footprint, place)
         found = {
-            layer.prefix: layer.capture(Below(footprint, layer.prefix), self.run.snapshot / layer.base.name)
+            layer.prefix: layer.capture(Below(footprint, layer.prefix), place / layer.base.name)
             for layer in nested
             if not layer.untouched()
         }

@@ -84,6 +84,21 @@ class RunDir:
         return self.path / "snapshot"
 
     @property
+    def snapshot_within(self) -> Path:
+        """What was captured when the time of a claim was over."""
+        return self.path / "snapshot-within"
+
+    @property
+    def settled(self) -> Path:
+        """What was captured for graders when the trial was over."""
+        return self.path / "settled"
+
+    @property
+    def grades(self) -> Path:
+        """The runs of graders, a directory each, in the form of a run."""
+        return self.path / "grades"
+
+    @property
     def manifest(self) -> Path:
         """What was run, under which policy."""
         return self.path / "manifest.json"
