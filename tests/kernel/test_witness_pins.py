@@ -71,6 +71,17 @@ def test_trials_share_one_set_and_the_last_takes_it_away() -> None:
     assert ours() == []
 
 
+def test_a_trial_is_watched_on_when_somebody_takes_the_pins_away() -> None:
+    """The next one makes a set of its own, and both are gone at the end."""
+    with WitnessLab() as first:
+        (directory,) = ours()
+        pins.remove(directory)
+        assert first.finish(first.start("/bin/sh", "-c", "exit 3")).one(ProcessExited).exit_code == 3
+        with WitnessLab() as second:
+            assert second.finish(second.start("/bin/sh", "-c", "exit 5")).one(ProcessExited).exit_code == 5
+    assert ours() == []
+
+
 def test_trials_are_told_apart() -> None:
     """What one trial does is told to its own witness alone."""
     with WitnessLab() as one, WitnessLab() as other:
