@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from supervisor.events import (
     ConnectionAttempted,
@@ -23,6 +22,7 @@ from supervisor.events import (
     TrialHeld,
     TrialReleased,
 )
+from supervisor.values import dataclass
 
 EVERYTHING = b"**"
 """Stands alone in a footprint that is too long to be told."""

@@ -5,11 +5,10 @@ Values only; `supervisor.evidence.facts.Facts` has them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from supervisor.events import ProcessKey
+from supervisor.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

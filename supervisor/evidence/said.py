@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from supervisor.events import ProcessKey
+from supervisor.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
