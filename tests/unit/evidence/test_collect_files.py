@@ -303,7 +303,7 @@ def swapped(*renames: tuple[str, str, bool]) -> Transcript:
     trial = begun()
     for name, new, exchange in renames:
         trial.rename(name, new, exchange=exchange)
-    for place in ("one", "two"):
+    for place in ("one", "two", "three"):
         trial.found(place, state(kind=ev.Kind.DIRECTORY), state(kind=ev.Kind.DIRECTORY))
     trial.found("one/both", state("1"), state("2"))
     trial.found("two/both", state("2"), state("1"))
@@ -314,12 +314,32 @@ def swapped(*renames: tuple[str, str, bool]) -> Transcript:
 
 @pytest.mark.parametrize(
     "renames",
-    [[("one", "two", True)], [("one", "tmp", False), ("two", "one", False), ("tmp", "two", False)]],
-    ids=["at-once", "by-hand"],
+    [
+        [("one", "two", True)],
+        [("one", "tmp", False), ("two", "one", False), ("tmp", "two", False)],
+        [("one", "three", True), ("three", "two", True), ("one", "three", True)],
+    ],
+    ids=["at-once", "by-hand", "through-a-third"],
 )
 def test_directories_that_change_places_take_their_files_along(renames: list[tuple[str, str, bool]]) -> None:
     """What is below them has no event of its own, and needs none."""
     assert file_gaps(swapped(*renames)) == []
+
+
+@pytest.mark.parametrize("touched", [("one/both",), ("two/both",), ("one/both", "two/both")])
+def test_directories_change_places_with_files_that_were_touched(touched: tuple[str, ...]) -> None:
+    """What has a name on both sides has it afterwards, whichever of them something had happened to."""
+    trial = begun()
+    for name in touched:
+        trial.write(name)
+    trial.rename("one", "two", exchange=True)
+    for place in ("one", "two"):
+        trial.found(place, state(kind=ev.Kind.DIRECTORY), state(kind=ev.Kind.DIRECTORY))
+        content = state("new" if f"{place}/both" in touched else place)
+        trial.found(f"{'two' if place == 'one' else 'one'}/both", state("two" if place == "one" else "one"), content)
+    assert file_gaps(trial) == []
+    nets = {name: history(trial, name.encode()).net for name in touched}
+    assert set(nets.values()) == {"modified"}
 
 
 def test_a_directory_in_the_place_of_another_is_not_unchanged() -> None:
