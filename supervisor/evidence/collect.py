@@ -45,6 +45,7 @@ from supervisor.evidence.reconcile import (
     check_changed,
     check_history,
     doubt_gap,
+    elsewhere_gap,
     overflow_gap,
     without_symlinks,
 )
@@ -310,6 +311,7 @@ def _collect_files(
         *doubt_gap(doubted),
         *before_gap(unknown_before),
         *overflow_gap(tree),
+        *elsewhere_gap(tree, places),
     )
     return tuple(histories), gaps
 

@@ -325,6 +325,16 @@ def before_gap(histories: Collection[FileHistory]) -> Iterator[Gap]:
         yield Gap(route=Route.FILE, rule="unknown-before", text=text, events=events, costs=frozenset({"scope"}))
 
 
+def elsewhere_gap(tree: Tree, places: Places) -> Iterator[Gap]:
+    """Say which files were changed that have names outside of what was looked at: there they changed too."""
+    if found := sorted(tree.changed_elsewhere()):
+        names = listed([show(places.locate(path).shown) for path, _ in found])
+        text = f"what was done to a file was done to all its names, and some of these lie nobody knows where: {names}"
+        events = tuple(sorted({number for _, numbers in found for number in numbers})[:MOST_GAPS])
+        costs = frozenset({"scope", "separation"})
+        yield Gap(route=Route.FILE, rule="names-elsewhere", text=text, events=events, costs=costs)
+
+
 def overflow_gap(tree: Tree) -> Iterator[Gap]:
     """Say so when children of renamed directories were left out of the histories."""
     if tree.overflowed:

@@ -11,7 +11,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterator
 
-from supervisor.evidence.aliases import Aliases
+from supervisor.evidence.aliases import ELSEWHERE, Aliases
 from supervisor.evidence.facts import SharedNames
 from supervisor.evidence.files import UNLINKED, Code, FileFold, code_set
 from supervisor.evidence.processes import Cast
@@ -60,12 +60,20 @@ class Tree:
         self._writers: dict[tuple[int, int], int] = {}
         self._moved_to: dict[int, int] = {}
         self._made: frozenset[int] = frozenset()
-        self._aliases = Aliases(shared or SharedNames(), fold.path_id)
+        shared = shared or SharedNames()
+        self._aliases = Aliases(shared, fold.path_id)
+        self._elsewhere = {fold.path_id(ELSEWHERE + name): name for name in shared.elsewhere}
         self._walk()
 
     def known(self) -> Iterator[int]:
         """Give every path that has rows."""
-        return (path for path, row in enumerate(self._first) if row != _NONE)
+        return (path for path, row in enumerate(self._first) if row != _NONE and path not in self._elsewhere)
+
+    def changed_elsewhere(self) -> Iterator[tuple[bytes, tuple[int, ...]]]:
+        """Give a name of each changed file that has more names than anybody knows, and the events that changed it."""
+        for path, name in self._elsewhere.items():
+            if rows := self.rows_of(path):
+                yield name, tuple(sorted({self._rows.number[row] for row in rows}))
 
     def rows_of(self, path: int) -> list[int]:
         """Give the numbers of the rows of a path, in order of time; the box's own acts are left out."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from transcript import MAIN, MS, WORK, Transcript, ordinary, policy_for, state
+from transcript import MAIN, MS, WORK, Transcript, absolute, ordinary, policy_for, state
 
 from policies.types import FilesPolicy
 from supervisor import events as ev
-from supervisor.evidence.facts import FileHistory, FileState
+from supervisor.evidence.facts import FileHistory, FileState, SharedNames
 
 
 def begun() -> Transcript:
@@ -387,3 +387,17 @@ def test_times_that_were_seen_to_move_are_explained() -> None:
     trial.write("written")
     trial.file(ev.FileChanged, "touched", attribute="times", value=0)
     assert file_gaps(trial) == []
+
+
+@pytest.mark.parametrize(("name", "gaps"), [("known", ["names-elsewhere"]), ("alone", [])])
+def test_a_file_with_names_nobody_knows_is_changed_there_too(name: str, gaps: list[str]) -> None:
+    """By whatever name it is written: it was renamed, linked, and its first name went."""
+    trial = begun()
+    trial.shared = SharedNames(elsewhere=(absolute("known"),))
+    trial.rename(name, "moved")
+    trial.file(ev.FileLinked, "moved", new_path=absolute("linked"))
+    trial.delete("moved")
+    trial.write("linked")
+    trial.found(name, state("1"), None)
+    trial.found("linked", None, state("2"))
+    assert file_gaps(trial) == gaps
