@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -22,7 +22,7 @@ _AMOUNTS = frozenset({Shape.COUNT, Shape.CPUS, Shape.SIZE})
 
 def policy_to_mapping(policy: Policy) -> dict[str, Any]:
     """Give the tables of the policy's file, every key that has a value among them."""
-    tables = {section.name: _table(section, getattr(policy, section.name)) for section in SECTIONS}
+    tables = {section.name: _value(section, getattr(policy, section.name)) for section in SECTIONS}
     # Left out where there are none: a policy from before there were services keeps its digest.
     services = {"services": _services(policy)} if policy.services else {}
     return {"schema": SCHEMA_VERSION, "name": policy.name, **tables, **services}
@@ -58,12 +58,16 @@ def _render(policy: Policy, *, unset: bool) -> str:
     mapping = policy_to_mapping(policy)
     head = [f"{key} = {toml_value(mapping[key])}" for key in ("schema", "name")]
     tables = [line for section in SECTIONS for line in _toml_table(section, mapping[section.name], unset=unset)]
-    services = [line for table in mapping.get("services", ()) for line in _toml_service(table)]
+    services = toml_tables("services", mapping.get("services", ()))
     return "\n".join([*head, *tables, *services]) + "\n"
 
 
-def _table(section: Section, value: object) -> dict[str, Any]:
-    found = {key.name: _plain(key, getattr(value, key.field)) for key in section.keys}
+def _value(section: Section, value: Any) -> Any:  # noqa: ANN401  (a section, or many)
+    return [_table(section.keys, one) for one in value] if section.many else _table(section.keys, value)
+
+
+def _table(keys: tuple[Key, ...], value: object) -> dict[str, Any]:
+    found = {key.name: _plain(key, getattr(value, key.field)) for key in keys}
     return {name: plain for name, plain in found.items() if plain is not None}
 
 
@@ -84,9 +88,9 @@ def _plain(key: Key, value: object) -> Any:  # noqa: ANN401, C901, PLR0911  (wha
         case StrEnum():
             return value.value
         case float() | int():
-            return format_duration(value)
+            return value if key.shape is Shape.TIMES else format_duration(value)
         case tuple():
-            return [_plain(key, item) for item in value]
+            return [_table(key.columns, item) if key.columns else _plain(key, item) for item in value]
         case str() | None:
             return value
         case _:
@@ -94,7 +98,10 @@ def _plain(key: Key, value: object) -> Any:  # noqa: ANN401, C901, PLR0911  (wha
             raise TypeError(message)
 
 
-def _toml_table(section: Section, table: Mapping[str, Any], *, unset: bool) -> list[str]:
+def _toml_table(section: Section, table: Any, *, unset: bool) -> list[str]:  # noqa: ANN401  (as `_value` gives it)
+    if section.many:
+        absent = ["", f"# [[{section.name}]] is not set. {section.about}"] if unset and not table else []
+        return absent or toml_tables(section.name, table)
     lines = ["", f"[{section.name}]"]
     for key in section.keys:
         if key.name in table:
@@ -104,8 +111,12 @@ def _toml_table(section: Section, table: Mapping[str, Any], *, unset: bool) -> l
     return lines
 
 
-def _toml_service(table: Mapping[str, Any]) -> list[str]:
-    return ["", "[[services]]", *(f"{name} = {toml_value(value)}" for name, value in table.items())]
+def toml_tables(name: str, tables: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Give the lines of an array of tables, each with an empty line before it."""
+    lines: list[str] = []
+    for table in tables:
+        lines += ["", f"[[{name}]]", *(f"{key} = {toml_value(value)}" for key, value in table.items())]
+    return lines
 
 
 def toml_value(value: object) -> str:

@@ -6,7 +6,6 @@ refused: a policy that is silently ignored would let a verdict claim what nobody
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from policies.types import (
@@ -14,16 +13,23 @@ from policies.types import (
     Claim,
     Commit,
     CredentialsPolicy,
+    DecidedBy,
+    Expected,
     FilesMode,
     FilesPolicy,
+    GradePolicy,
     LimitRole,
     Limits,
     LogPolicy,
     NetworkDefault,
     NetworkPolicy,
+    OrderRule,
     Outside,
+    PossibleState,
+    Selftest,
     StopRule,
 )
+from supervisor.values import dataclass
 
 SCHEMA_VERSION = 1
 """The value of the key ``schema``."""
@@ -41,6 +47,8 @@ class Shape(StrEnum):
     COUNT = "count"
     CPUS = "number"
     SIZE = "size"
+    TIMES = "times"
+    TABLES = "tables"
     BYTES = "bytes"
     FLAG = "flag"
     ALLOW = "hosts"
@@ -60,6 +68,8 @@ class Key:
         pattern: what a text must look like, whole, or None.
         expects: the same for people.
         is_path: a path or a glob: ``..`` would never match what the kernel says, so it is refused.
+        required: in a table of an array, it must be there.
+        columns, item: for `Shape.TABLES`, the keys of each table and the type that holds one.
     """
 
     name: str
@@ -70,17 +80,34 @@ class Key:
     pattern: str | None = None
     expects: str = "a text"
     is_path: bool = False
+    required: bool = False
+    columns: tuple[Key, ...] = ()
+    item: type[Selftest | PossibleState] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """One table of the file, and the type that holds it."""
+    """One table of the file, and the type that holds it; ``many``: an array of such tables (``[[order]]``)."""
 
     name: str
-    type: type[Claim | StopRule | FilesPolicy | NetworkPolicy | CredentialsPolicy | Limits | LogPolicy]
+    type: type[
+        Claim
+        | StopRule
+        | FilesPolicy
+        | NetworkPolicy
+        | CredentialsPolicy
+        | Limits
+        | LogPolicy
+        | GradePolicy
+        | OrderRule
+    ]
     about: str
     keys: tuple[Key, ...]
+    many: bool = False
 
+
+EVENT_PATTERN = r"[a-z]+\.[a-z_]+( [a-z_]+=\S+)*"
+EVENT_EXPECTS = "a kind of events and what its fields must be, such as `file.written path=notes/*.md`"
 
 CLAIM = Section(
     name="claim",
@@ -108,12 +135,34 @@ CLAIM = Section(
             about="How long the outcome is judged: endpoint, within:D or eventually.",
         ),
         Key(
+            name="decided_by",
+            field="decided_by",
+            shape=Shape.CHOICE,
+            about="What decides the claim: the state of the outcome, one event, or the order of events.",
+            choices=tuple(DecidedBy),
+        ),
+        Key(
+            name="event",
+            field="event",
+            shape=Shape.TEXT,
+            about="With decided_by = event: the pattern of the event (as in [[order]]) whose coming is the success.",
+            pattern=EVENT_PATTERN,
+            expects=EVENT_EXPECTS,
+        ),
+        Key(
             name="unit",
             field="unit",
             shape=Shape.TEXT,
             about="What counts as one observation: run, or stream:NAME for runs that are counted together.",
             pattern=r"run|stream:[^\s:]+",
             expects="run, or stream:NAME with a name without spaces and colons",
+        ),
+        Key(
+            name="requirements",
+            field="requirements",
+            shape=Shape.TEXTS,
+            about="Files that tell the trial what is asked of it; their digests are bound before it starts.",
+            is_path=True,
         ),
     ),
 )
@@ -277,16 +326,16 @@ CREDENTIALS = Section(
             field="env",
             shape=Shape.TEXTS,
             about="Names of the environment that are kept although they look secret.",
-            pattern=r"[^=\x00]+",
-            expects="the name of a variable, without =",
+            pattern=r"[^=\x00\s*?/\[\]]+",
+            expects="the name of one variable, without = and *",
         ),
         Key(
             name="pass",
             field="passed",
             shape=Shape.TEXTS,
             about="Names of the environment that are passed as credentials; one that is not set is an error.",
-            pattern=r"[^=\x00]+",
-            expects="the name of a variable, without =",
+            pattern=r"[^=\x00\s*?/\[\]]+",
+            expects="the name of one variable, without = and *",
         ),
         Key(
             name="mask",
@@ -334,5 +383,112 @@ LIMITS = Section(
     ),
 )
 
-SECTIONS = (CLAIM, STOP, FILES, NETWORK, CREDENTIALS, LIMITS, LOG)
+GRADE = Section(
+    name="grade",
+    type=GradePolicy,
+    about="Who says whether the outcome is a success.",
+    keys=(
+        Key(
+            name="command",
+            field="command",
+            shape=Shape.TEXT,
+            about="A shell command, run in a box of its own: 0 is a success, 1 a failure, anything else no label.",
+        ),
+        Key(
+            name="reads",
+            field="reads",
+            shape=Shape.TEXTS,
+            about="Globs of its reference material beside files.read_deny: a trial that opened any gets no label.",
+            is_path=True,
+        ),
+        Key(
+            name="executes",
+            field="executes",
+            shape=Shape.TEXTS,
+            about="Globs of files of the trial that the grader may run; running others voids the label.",
+            is_path=True,
+        ),
+        Key(name="timeout", field="timeout_s", shape=Shape.DURATION, about="How long one run of it may take."),
+        Key(
+            name="repeats",
+            field="repeats",
+            shape=Shape.TIMES,
+            about="How often it is run: when two runs differ, there is no label.",
+        ),
+        Key(
+            name="states",
+            field="states",
+            shape=Shape.TABLES,
+            about="How open effects may end: each combination is graded, and one label over all of them is final.",
+            item=PossibleState,
+            columns=(
+                Key(
+                    name="effect",
+                    field="effect",
+                    shape=Shape.TEXT,
+                    about="The route of the effect, or route:GLOB for those whose description matches.",
+                    pattern=r"(process|file|network|service|credential|ipc|schedule|container)(:.+)?",
+                    expects="a route such as service, or service:GLOB",
+                    required=True,
+                ),
+                Key(name="reason", field="reason", shape=Shape.TEXT, about="Why it can end so.", required=True),
+                Key(name="script", field="script", shape=Shape.TEXT, about="Shell commands that make the copy so."),
+                Key(name="overlay", field="overlay", shape=Shape.TEXT, about="A directory laid over the copy."),
+            ),
+        ),
+        Key(
+            name="selftest",
+            field="selftest",
+            shape=Shape.TABLES,
+            about="Example outcomes and what the grader must say of them; it gives no label when it fails one.",
+            item=Selftest,
+            columns=(
+                Key(
+                    name="outcome",
+                    field="outcome",
+                    shape=Shape.TEXT,
+                    about="A directory that stands for the workspace, or a file that stands for the outcome.",
+                    required=True,
+                ),
+                Key(
+                    name="expect",
+                    field="expect",
+                    shape=Shape.CHOICE,
+                    about="What the grader must say.",
+                    choices=tuple(Expected),
+                    required=True,
+                ),
+            ),
+        ),
+    ),
+)
+
+ORDER = Section(
+    name="order",
+    type=OrderRule,
+    about="Events that must come in this order, only where the order matters.",
+    many=True,
+    keys=(
+        Key(
+            name="first",
+            field="first",
+            shape=Shape.TEXT,
+            about="The pattern of the event that must have come: a kind and what its fields must be.",
+            pattern=EVENT_PATTERN,
+            expects=EVENT_EXPECTS,
+            required=True,
+        ),
+        Key(
+            name="then",
+            field="then",
+            shape=Shape.TEXT,
+            about="The pattern of the events that may only come after it.",
+            pattern=EVENT_PATTERN,
+            expects=EVENT_EXPECTS,
+            required=True,
+        ),
+    ),
+)
+
+SECTIONS = (CLAIM, STOP, FILES, NETWORK, CREDENTIALS, LIMITS, LOG, GRADE, ORDER)
 """Every table of a policy file, in the order in which they are printed. Each is an attribute of `Policy` by name."""

@@ -6,7 +6,7 @@ Options that can be repeated add to what the policy lists; the others replace wh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from policies.amounts import parse_count, parse_cpus, parse_memory
 from policies.durations import parse_duration, parse_period
@@ -19,6 +19,7 @@ from policies.types import (
     CredentialsPolicy,
     FilesMode,
     FilesPolicy,
+    GradePolicy,
     LimitRole,
     Limits,
     LogPolicy,
@@ -28,6 +29,7 @@ from policies.types import (
     StopRule,
 )
 from supervisor.errors import PolicyError, UsageError
+from supervisor.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,7 @@ class PolicyOptions:
     pids: str | None = None
     memory: str | None = None
     cpus: str | None = None
+    grade: str | None = None
 
 
 Called = Callable[[str], str]
@@ -86,6 +89,7 @@ def apply_options(policy: Policy, options: PolicyOptions, *, called: Called = as
             credentials=_credentials(policy.credentials, options, called),
             log=LogPolicy(checkpoint_to=_places(policy.log, options, called)),
             limits=_limits(policy.limits, options, called),
+            grade=_grade(policy.grade, options, called),
         )
         check_policy(changed)
     except PolicyError as err:
@@ -183,6 +187,15 @@ def _limits(limits: Limits, options: PolicyOptions, called: Called) -> Limits:
         memory=limits.memory if options.memory is None else parse_memory(options.memory, place=called("memory")),
         cpu=limits.cpu if options.cpus is None else parse_cpus(options.cpus, place=called("cpus")),
     )
+
+
+def _grade(grade: GradePolicy, options: PolicyOptions, called: Called) -> GradePolicy:
+    if options.grade is None:
+        return grade
+    if not options.grade.strip():
+        message = "expected a shell command, got nothing"
+        raise UsageError(message, place=called("grade"))
+    return replace(grade, command=options.grade)
 
 
 def _places(log: LogPolicy, options: PolicyOptions, called: Called) -> tuple[str, ...]:

@@ -6,8 +6,9 @@ is ignored.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
@@ -16,11 +17,17 @@ from typing import Any, NoReturn
 from policies.amounts import parse_bytes, parse_count, parse_cpus, parse_memory
 from policies.durations import parse_duration, parse_period
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
-from policies.types import Commit, FilesMode, Period, Policy, SharedPlace
+from policies.types import Commit, DecidedBy, FilesMode, Policy, SharedPlace
 from supervisor.errors import PolicyError
 
 BUILT_IN = ("default",)
 """Names of the policies that come with the program."""
+
+MOST_REPEATS = 100
+"""How often a grader may be run for one label."""
+
+MOST_STATES = 64
+"""How many combinations of possible states may be graded."""
 
 _TYPE_NAMES: Mapping[type, str] = {
     bool: "a boolean",
@@ -107,8 +114,10 @@ def policy_from_mapping(document: Mapping[str, Any]) -> Policy:
     name = "unnamed"
     with mistakes:
         name = _read_name(document)
-    tables = {
-        name: _read_section(section, document[name], mistakes) for name, section in sections.items() if name in document
+    tables: dict[str, Any] = {
+        name: (_read_many if section.many else _read_section)(section, document[name], mistakes)
+        for name, section in sections.items()
+        if name in document
     }
     with mistakes:
         if "services" in document:
@@ -174,6 +183,72 @@ def check_policy(policy: Policy) -> None:
         message = f"expected staged files, got mode = direct with commit = {policy.files.commit}"
         raise PolicyError(message, place="files.commit", hint="direct writes are made in place: nothing is committed")
 
+    _check_grade(policy)
+
+
+def _check_grade(policy: Policy) -> None:
+    """Refuse what cannot give a label: parts of a grader without its command, too many states.
+
+    Raises:
+        PolicyError: with the key.
+    """
+    grade = policy.grade
+    if grade.command is None:
+        for name, value in (("states", grade.states), ("selftest", grade.selftest), ("executes", grade.executes)):
+            if value:
+                message = f"expected grade.command, got {name} without it"
+                raise PolicyError(message, place=f"grade.{name}")
+    effects: dict[str, int] = {}
+    for index, state in enumerate(grade.states):
+        effects[state.effect] = effects.get(state.effect, 0) + 1
+        if state.script is not None and state.overlay is not None:
+            message = "expected script or overlay, got both"
+            raise PolicyError(message, place=f"grade.states[{index}]")
+    if (combinations := math.prod(effects.values())) > MOST_STATES:
+        message = f"expected at most {MOST_STATES} combinations of states, got {combinations}"
+        raise PolicyError(message, place="grade.states", hint="every combination is graded: name fewer")
+    _check_decision(policy)
+
+
+def _check_decision(policy: Policy) -> None:
+    claim = policy.claim
+    if (claim.decided_by is DecidedBy.EVENT) != (claim.event is not None):
+        message = f"expected claim.event with decided_by = event only, got decided_by = {claim.decided_by}"
+        raise PolicyError(message, place="claim.event")
+    if claim.decided_by is DecidedBy.HISTORY and not policy.order:
+        message = "expected [[order]] with decided_by = history, got none"
+        raise PolicyError(message, place="claim.decided_by")
+    if claim.decided_by is not DecidedBy.STATE and policy.grade.command is not None:
+        message = f"expected no grader with decided_by = {claim.decided_by}: the log decides, got grade.command"
+        raise PolicyError(message, place="grade.command")
+
+    for place, text in _patterns(policy):
+        _check_pattern(text, place)
+
+
+def _patterns(policy: Policy) -> Iterator[tuple[str, str]]:
+    if policy.claim.event is not None:
+        yield "claim.event", policy.claim.event
+    for index, rule in enumerate(policy.order):
+        yield f"order[{index}].first", rule.first
+        yield f"order[{index}].then", rule.then
+
+
+def _check_pattern(text: str, place: str) -> None:
+    """Refuse a pattern that no event could ever match."""
+    from supervisor.events.kinds import kinds  # noqa: PLC0415  (a policy without patterns needs no event)
+
+    name, *fields = text.split(" ")
+    kind = kinds().get(name)
+    if kind is None:
+        message = f"expected a kind of events, got {name!r}"
+        raise PolicyError(message, place=place, hint=_suggest(name, tuple(kinds())))
+    for field in fields:
+        named = field.partition("=")[0]
+        if named not in kind.__struct_fields__:
+            message = f"expected a field of {name}, got {named!r}"
+            raise PolicyError(message, place=place, hint=_suggest(named, kind.__struct_fields__))
+
 
 def _check_schema(document: Mapping[str, Any]) -> None:
     if "schema" not in document:
@@ -203,31 +278,32 @@ def _read_section(section: Section, table: object, mistakes: _Mistakes) -> Any: 
     return section.type(**read)
 
 
-def _read_key(key: Key, value: object, section: str) -> object:  # noqa: C901, PLR0911 - one row a shape
-    place = f"{section}.{key.name}"
-    match key.shape:
-        case Shape.TEXTS:
-            return _texts(key, value, place)
-        case Shape.ALLOW | Shape.DENY:
-            return _rules(key, value, place)
-        case Shape.MAPPINGS:
-            return _mappings(value, place)
-        case Shape.PLACES:
-            return _places(value, place)
-        case Shape.CHOICE:
-            return parse_choice(key.choices, value, place=place)
-        case Shape.COUNT:
-            return parse_count(value, place=place)
-        case Shape.CPUS:
-            return parse_cpus(value, place=place)
-        case Shape.SIZE:
-            return parse_memory(value, place=place)
-        case Shape.BYTES:
-            return parse_bytes(value, place=place)
-        case Shape.FLAG:
-            return _flag(value, place)
-        case Shape.DURATION | Shape.PERIOD | Shape.TEXT:
-            return _READERS[key.shape](key, _text(value, place), place)
+def _read_many(section: Section, tables: object, mistakes: _Mistakes) -> tuple[Any, ...]:
+    """Read an array of tables (``[[order]]``), each as a section of its own."""
+    with mistakes:
+        return _read_tables(section.type, section.keys, tables, section.name)
+    return ()
+
+
+def _read_tables(kind: Callable[..., Any], keys: tuple[Key, ...], tables: object, place: str) -> tuple[Any, ...]:
+    if not isinstance(tables, list | tuple):
+        _refuse("an array of tables", tables, place)
+    return tuple(_read_table(kind, keys, table, f"{place}[{index}]") for index, table in enumerate(tables))
+
+
+def _read_table(kind: Callable[..., Any], keys: tuple[Key, ...], table: object, place: str) -> Any:  # noqa: ANN401
+    if not isinstance(table, dict):
+        _refuse("a table", table, place)
+    for name in table:
+        _refuse_unknown(name, [key.name for key in keys], f"{place}.")
+    if missing := [key.name for key in keys if key.required and key.name not in table]:
+        message = f"expected {missing[0]}, got nothing"
+        raise PolicyError(message, place=place)
+    return kind(**{key.field: _read_key(key, table[key.name], place) for key in keys if key.name in table})
+
+
+def _read_key(key: Key, value: object, section: str) -> object:
+    return _SHAPES[key.shape](key, value, f"{section}.{key.name}")
 
 
 def _flag(value: object, place: str) -> bool:
@@ -255,19 +331,21 @@ def check_path(text: str, *, place: str) -> str:
     return text
 
 
-_READERS: dict[Shape, Callable[[Key, str, str], float | Period | str]] = {
-    Shape.DURATION: lambda _key, value, place: parse_duration(value, place=place),
-    Shape.PERIOD: lambda _key, value, place: parse_period(value, place=place),
-    Shape.TEXT: _one_text,
-}
-
-
 def _texts(key: Key, value: object, place: str) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
         _refuse("an array of strings", value, place)
     return tuple(
         _one_text(key, _text(item, f"{place}[{index}]"), f"{place}[{index}]") for index, item in enumerate(value)
     )
+
+
+def _times(value: object, place: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        _refuse("an integer", value, place)
+    if not 1 <= value <= MOST_REPEATS:
+        message = f"expected 1 to {MOST_REPEATS}, got {value}"
+        raise PolicyError(message, place=place)
+    return value
 
 
 def _rules(key: Key, value: object, place: str) -> tuple[str, ...]:
@@ -282,12 +360,15 @@ def _mappings(value: object, place: str) -> tuple[str, ...]:
 
     if not isinstance(value, dict):
         _refuse('a table of "HOST:PORT" = "ADDR:PORT"', value, place)
-    return tuple(
-        sorted(
-            str(mapping_from_pair(source, _text(target, f"{place}.{source}"), place=f"{place}.{source}"))
-            for source, target in value.items()
-        )
-    )
+    read: dict[tuple[str, int], str] = {}
+    for source, target in value.items():
+        at = f"{place}.{source}"
+        one = mapping_from_pair(source, _text(target, at), place=at)
+        if (one.host, one.port) in read:
+            message = f"expected one mapping of a host and port, got another spelling of {read[one.host, one.port]!r}"
+            raise PolicyError(message, place=at)
+        read[one.host, one.port] = str(one)
+    return tuple(sorted(read.values()))
 
 
 def _places(value: object, place: str) -> tuple[SharedPlace, ...]:
@@ -320,6 +401,27 @@ def parse_choice(choices: Iterable[StrEnum], value: object, *, place: str) -> St
         message = f"expected {' or '.join(known)}, got {text!r}"
         raise PolicyError(message, place=place)
     return known[text]
+
+
+_SHAPES: dict[Shape, Callable[[Key, Any, str], object]] = {
+    Shape.TEXT: lambda key, value, place: _one_text(key, _text(value, place), place),
+    Shape.TEXTS: _texts,
+    Shape.DURATION: lambda _key, value, place: parse_duration(_text(value, place), place=place),
+    Shape.PERIOD: lambda _key, value, place: parse_period(_text(value, place), place=place),
+    Shape.CHOICE: lambda key, value, place: parse_choice(key.choices, value, place=place),
+    Shape.COUNT: lambda _key, value, place: parse_count(value, place=place),
+    Shape.CPUS: lambda _key, value, place: parse_cpus(value, place=place),
+    Shape.SIZE: lambda _key, value, place: parse_memory(value, place=place),
+    Shape.ALLOW: _rules,
+    Shape.DENY: _rules,
+    Shape.MAPPINGS: lambda _key, value, place: _mappings(value, place),
+    Shape.PLACES: lambda _key, value, place: _places(value, place),
+    Shape.BYTES: lambda _key, value, place: parse_bytes(value, place=place),
+    Shape.FLAG: lambda _key, value, place: _flag(value, place),
+    Shape.TIMES: lambda _key, value, place: _times(value, place),
+    Shape.TABLES: lambda key, value, place: _read_tables(key.item or dict, key.columns, value, place),
+}
+"""How the value of each shape is read: the key, the value, its place."""
 
 
 def _text(value: object, place: str) -> str:

@@ -8,12 +8,14 @@ from policies.amounts import BYTES_PATTERN, LEAST_CPUS, NONE, SIZE_PATTERN
 from policies.canonical import policy_to_mapping
 from policies.durations import DURATION_PATTERN, PERIOD_PATTERN
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
+from policies.parse import MOST_REPEATS
 from policies.services import services_schema
 from policies.types import Policy
 
 _AMOUNTS: dict[Shape, dict[str, Any]] = {
     Shape.COUNT: {"anyOf": [{"type": "integer", "minimum": 1}, {"const": NONE}]},
     Shape.CPUS: {"anyOf": [{"type": "number", "minimum": LEAST_CPUS}, {"const": NONE}]},
+    Shape.TIMES: {"type": "integer", "minimum": 1, "maximum": MOST_REPEATS},
     Shape.BYTES: {"type": "string", "pattern": f"^{BYTES_PATTERN}$"},
     Shape.SIZE: {"type": "string", "pattern": f"^{SIZE_PATTERN}$"},
 }
@@ -42,7 +44,9 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def _section(section: Section, defaults: dict[str, Any]) -> dict[str, Any]:
+def _section(section: Section, defaults: Any) -> dict[str, Any]:  # noqa: ANN401  (a table, or an array of them)
+    if section.many:
+        return {"type": "array", "description": section.about, "items": _items(section.keys)}
     return {
         "type": "object",
         "description": section.about,
@@ -51,12 +55,21 @@ def _section(section: Section, defaults: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _items(keys: tuple[Key, ...]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": [key.name for key in keys if key.required],
+        "properties": {key.name: _key(key, {}) for key in keys},
+    }
+
+
 def _key(key: Key, defaults: dict[str, Any]) -> dict[str, Any]:
     default = {"default": defaults[key.name]} if key.name in defaults else {}
     return {**_shape(key), "description": key.about, **default}
 
 
-def _shape(key: Key) -> dict[str, Any]:  # noqa: PLR0911 - one row a shape
+def _shape(key: Key) -> dict[str, Any]:  # noqa: C901, PLR0911 - one row a shape
     pattern = f"^({key.pattern})$" if key.pattern else _NO_PARENT if key.is_path else None
     text = {"type": "string", "minLength": 1, **({"pattern": pattern} if pattern else {})}
     match key.shape:
@@ -74,9 +87,11 @@ def _shape(key: Key) -> dict[str, Any]:  # noqa: PLR0911 - one row a shape
             return {"type": "string", "pattern": f"^({PERIOD_PATTERN})$"}
         case Shape.CHOICE:
             return {"enum": [choice.value for choice in key.choices]}
+        case Shape.TABLES:
+            return {"type": "array", "items": _items(key.columns)}
         case Shape.FLAG:
             return {"type": "boolean"}
-        case Shape.COUNT | Shape.CPUS | Shape.SIZE | Shape.BYTES:
+        case Shape.COUNT | Shape.CPUS | Shape.SIZE | Shape.TIMES | Shape.BYTES:
             return _AMOUNTS[key.shape]
         case _:
             assert_never(key.shape)

@@ -5,8 +5,9 @@ All durations are seconds, all globs are relative to the workspace unless they b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from supervisor.values import dataclass, field
 
 
 class PeriodKind(StrEnum):
@@ -79,6 +80,21 @@ SERVICE_OUTCOME = "service:"
 """An outcome that begins so is what a service of that name says has become of it."""
 
 
+class DecidedBy(StrEnum):
+    """What decides a claim: the state of the outcome, one witnessed event, or the whole history."""
+
+    STATE = "state"
+    EVENT = "event"
+    HISTORY = "history"
+
+
+class Expected(StrEnum):
+    """What a grader has to say of an example."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """What the label is about, fixed before the run.
@@ -87,13 +103,19 @@ class Claim:
         outcome: the path, words or ``service:NAME`` that name the outcome, or None when the exit code is the outcome.
         scope: globs of the files the claim is about (its footprint); empty means the outcome path, else the workspace.
         period: how long.
+        decided_by: what decides it; ``event`` decides by ``event``, ``history`` by the order that the policy states.
+        event: a pattern of the event that decides it (see `supervisor.evidence.orders`), for ``event`` only.
         unit: ``run`` or ``stream:NAME``.
+        requirements: files that tell the trial what is asked of it; their digests go into the manifest.
     """
 
     outcome: str | None = None
     scope: tuple[str, ...] = ()
     period: Period = field(default_factory=Period)
+    decided_by: DecidedBy = DecidedBy.STATE
+    event: str | None = None
     unit: str = "run"
+    requirements: tuple[str, ...] = ()
 
     @property
     def service(self) -> str | None:
@@ -322,6 +344,61 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Selftest:
+    """An example outcome, a directory or a file, and what the grader has to say of it."""
+
+    outcome: str
+    expect: Expected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PossibleState:
+    """One way in which an open effect may end, told before the run.
+
+    Attributes:
+        effect: the route of the effect (``service``), or ``route:GLOB`` for those whose description matches.
+        reason: why it can end so.
+        script: shell commands that make a copy of the outcome what it is then; or
+        overlay: a directory that is laid over the copy. Neither: the outcome stays what it is.
+    """
+
+    effect: str
+    reason: str
+    script: str | None = None
+    overlay: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradePolicy:
+    """Who gives the label: a shell command, or nobody (``command`` None).
+
+    Attributes:
+        reads: reference material beside ``files.read_deny``: a trial that opened any of it gets no label.
+        executes: globs of files of the trial that the grader may run.
+        timeout_s: how long one run of it may take.
+        repeats: how often it is run; runs that differ give no label.
+        states: ways in which open effects may end; every combination is graded.
+        selftest: examples; a grader that fails one gives no label.
+    """
+
+    command: str | None = None
+    reads: tuple[str, ...] = ()
+    executes: tuple[str, ...] = ()
+    timeout_s: float = 60.0
+    repeats: int = 1
+    states: tuple[PossibleState, ...] = ()
+    selftest: tuple[Selftest, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderRule:
+    """Every event like ``then`` must come after one like ``first``."""
+
+    first: str
+    then: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """One whole policy. ``digest`` covers its canonical form, ``sha256:…``."""
 
@@ -334,3 +411,10 @@ class Policy:
     log: LogPolicy = field(default_factory=LogPolicy)
     limits: Limits = field(default_factory=Limits)
     services: tuple[Service, ...] = ()
+    grade: GradePolicy = field(default_factory=GradePolicy)
+    order: tuple[OrderRule, ...] = ()
+
+    @property
+    def captured(self) -> tuple[str, ...]:
+        """Globs of what a snapshot keeps: all of the workspace for a grader, which may look at any of it."""
+        return self.claim.footprint if self.grade.command is None else ("**",)

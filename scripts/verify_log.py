@@ -313,6 +313,8 @@ class Pass:
         self.untold: deque[tuple[int, Note]] = deque()
         self.kept: deque[Note] = deque()
         self.witnessed = 0
+        self.grades: dict[int, str | None] = {}
+        self.states: dict[str, Any] = {}
 
     def all(self) -> None:
         """Read every frame. What a frame contradicts is told only if the next frame vouches for it."""
@@ -371,6 +373,11 @@ class Pass:
             raise Finding(f"frame {self.tree.size - 1}", "the seal is over other frames than these")
         if self.tree.size == 1:
             self.begin(frame)
+        if frame.kind == RECORD and frame.payload.startswith(b'{"kind":"grade.finished",'):
+            grade = json_of(frame.payload, f"frame {frame.number}")
+            self.grades[int(grade["number"])] = grade.get("log_root")
+        if frame.kind == RECORD and frame.payload.startswith(b'{"kind":"states.recorded",'):
+            self.states = json_of(frame.payload, f"frame {frame.number}")
         if frame.kind == RECORD and frame.payload.startswith(b'{"kind":"checkpoint.signed",'):
             self.told(frame)
         if self.note is not None and self.note.size == self.tree.size:
@@ -585,7 +592,21 @@ def verify(run: Path, *, key: str | None = None, witnesses: Path | None = None) 
     passed = Pass(run, key, witnesses)
     passed.all()
     check_documents(run, passed, passed.end())
+    if passed.states:
+        bound_bytes(run / "observed.jsonl", passed.states["digest"], f"event {passed.states['n']}")
+    check_grades(run / "grades", passed, key)
     return passed
+
+
+def check_grades(folder: Path, passed: Pass, key: str | None) -> None:
+    """Verify the log of every run of a grader that the run's log tells of, and find one that it does not tell of."""
+    for number, root in passed.grades.items():
+        place = folder / str(number)
+        if root is not None and (got := written(verify(place, key=key).tree.root())) != root:
+            raise Finding(str(place), f"has the root {got}, and the run's log binds {root}")
+    for place in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if place.name.isdigit() and int(place.name) not in passed.grades:
+            raise Finding(str(place), "is a run of a grader that the run's log does not tell of")
 
 
 def main(words: list[str]) -> int:

@@ -230,6 +230,18 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--proof", metavar="FILE", help="instead of runs: check what `supervise prove` wrote (- for stdin)"
     )
+    parser.add_argument(
+        "--rejudge",
+        action="store_true",
+        help="recompute every verdict from the log too, and compare",
+    )
+
+
+def _judge_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_positional(parser, "RUN", _RUN)
+    parser.add_argument("--claim", metavar="FILE", help="policy whose claim, order and grader are taken")
+    parser.add_argument("--grade", metavar="CMD", help="grade what was kept of the outcome with this command")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _prove_arguments(parser: argparse.ArgumentParser) -> None:
@@ -337,6 +349,12 @@ COMMANDS = {
             usage="supervise verify [OPTIONS] RUN… | --proof FILE",
             about="Check that logs are whole and unaltered.",
             add_arguments=_verify_arguments,
+        ),
+        Command(
+            name="judge",
+            usage="supervise judge RUN [OPTIONS]",
+            about="Judge a run under another claim, or grade its outcome again.",
+            add_arguments=_judge_arguments,
         ),
         Command(
             name="diff",

@@ -36,7 +36,12 @@ class Answer:
 
 
 def verify_runs(
-    home: Home, references: Sequence[str], *, key_file: str | None = None, witnessed: str | None = None
+    home: Home,
+    references: Sequence[str],
+    *,
+    key_file: str | None = None,
+    witnessed: str | None = None,
+    again: bool = False,
 ) -> Answer:
     """Verify runs; the worst of them gives the code.
 
@@ -45,13 +50,14 @@ def verify_runs(
         references: of the runs.
         key_file: holds the key that must have signed.
         witnessed: checkpoints that a second place kept.
+        again: recompute every verdict from the log, too.
 
     Raises:
         UsageError: there is no such run, or no key in the file.
     """
     key = read_public(Path(key_file)) if key_file else None
     place = Path(witnessed) if witnessed else None
-    found = [_verify_one(home, reference, key, place) for reference in references]
+    found = [_verify_one(home, reference, key, place, again=again) for reference in references]
     return Answer(
         code=max(answer.code for answer in found),
         out=tuple(line for answer in found for line in answer.out),
@@ -59,14 +65,25 @@ def verify_runs(
     )
 
 
-def _verify_one(home: Home, reference: str, key: str | None, witnessed: Path | None) -> Answer:
+def _verify_one(home: Home, reference: str, key: str | None, witnessed: Path | None, *, again: bool) -> Answer:
     run = home.find(reference)
     try:
         verified = verify_run(run, key=key, witnessed=witnessed)
     except LogError as err:
         return _bad(run.id, err)
     ours = verified.key is not None and KeyStore(home.path).owns(verified.key)
-    return Answer(out=(verified_line(run.id, verified, ours=ours),))
+    good = verified_line(run.id, verified, ours=ours)
+    if not again:
+        return Answer(out=(good,))
+    from supervisor.rejudging import rejudge  # noqa: PLC0415 - the engine, which reading a log does not need
+
+    try:
+        rejudged = rejudge(run)
+    except LogError as err:
+        return _bad(run.id, err)
+    if rejudged.differing:
+        return Answer(code=1, out=(good,), err=(safe(rejudged.told()),))
+    return Answer(out=(good, safe(rejudged.told())))
 
 
 def verify_proof_file(home: Home, name: str, stdin: BinaryIO, *, key_file: str | None) -> Answer:

@@ -84,7 +84,27 @@ def _verify(parsed: Parsed) -> int:
         raise UsageError("expected either runs or --proof FILE", place="verify")
     if options.proof is not None:
         return _answer(verify_proof_file(home, options.proof, sys.stdin.buffer, key_file=options.key))
-    return _answer(verify_runs(home, options.runs, key_file=options.key, witnessed=options.checkpoints))
+    return _answer(
+        verify_runs(home, options.runs, key_file=options.key, witnessed=options.checkpoints, again=options.rejudge)
+    )
+
+
+def _judge(parsed: Parsed) -> int:
+    from supervisor.judging import judge_run  # noqa: PLC0415
+    from supervisor.report.judged import judged_lines  # noqa: PLC0415
+
+    options, home = parsed.options, open_home()
+    if options.claim is None and options.grade is None:
+        raise UsageError("expected --claim FILE or --grade COMMAND", place="judge")
+    run = home.find(options.run)
+    judged = judge_run(home, run, claim=options.claim, grade=options.grade, environ=os.environ)
+    if options.json:
+        write_bytes([judged.document])
+    else:
+        print_lines(
+            judged_lines(judged.completion, judged.declared, before=judged.declared_before, kept_in=judged.directory)
+        )
+    return 0
 
 
 def _answer(answer: Answer) -> int:
@@ -246,6 +266,7 @@ COMMANDS: dict[str, Callable[[Parsed], int]] = {
     "why": _why,
     "events": _events,
     "verify": _verify,
+    "judge": _judge,
     "diff": _diff,
     "separate": _separate,
     "prove": _prove,

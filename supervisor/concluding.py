@@ -9,16 +9,15 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from policies.canonical import policy_digest
 from policies.globs import compile_globs
 from policies.types import Commit
 from probes.kernel.decode import decode_slab
-from supervisor import clock
+from supervisor import clock, recorded
 from supervisor.declared import read_links
 from supervisor.errors import SuperviseError
-from supervisor.events import Event, Origin, StageCommitted, TrialCounted, TrialSealed
+from supervisor.events import Event, Origin, StageCommitted, StatesRecorded, TrialCounted, TrialSealed
 from supervisor.evidence.collect import collect
 from supervisor.evidence.facts import Facts, Observed, SharedNames
 from supervisor.evidence.naming import listed, show
@@ -30,10 +29,12 @@ from supervisor.launch.stage import Stage
 from supervisor.log import envelope
 from supervisor.log.envelope import sign_envelope
 from supervisor.log.reader import read_events
+from supervisor.recorded import Recorder
 from supervisor.report.attestation import make_statement
 from supervisor.request import Outcome, Phase
 from supervisor.searching import Outgoing, redacted_paths, search
 from supervisor.trial import Trial
+from supervisor.values import dataclass
 from supervisor.verdict.argue import argue
 from supervisor.verdict.completion import Completion, LogFigures, json_parts
 from supervisor.verdict.judge import Judgement, judge
@@ -89,8 +90,12 @@ def _read(trial: Trial) -> Iterator[Event]:
 
 
 def _collect(trial: Trial, stage: Stage | InPlace, outgoing: Outgoing, on_disk: Mapping[bytes, bytes]) -> Facts:
-    """Fold the log; a path that it has without a credential's value is looked at under the name that it has on disk."""
+    """Fold the log, and keep what was found on disk: with it the log alone tells the same again.
+
+    A path that the log has without a credential's value is looked at under the name that it has on disk.
+    """
     in_log = {path: name for name, path in on_disk.items()}
+    prepared = trial.prepared
 
     def observe(names: Sequence[bytes]) -> dict[bytes, Observed]:
         found = observed(trial, [on_disk.get(name, name) for name in names], stage.observe)
@@ -106,16 +111,30 @@ def _collect(trial: Trial, stage: Stage | InPlace, outgoing: Outgoing, on_disk: 
             before=before, after=after, elsewhere=tuple(in_log.get(path, path) for path in found.elsewhere)
         )
 
-    return collect(
-        outgoing.through(_read(trial)),
-        policy=trial.prepared.request.policy,
-        workspace=os.fsencode(trial.prepared.workspace),
-        observe=observe,
-        changed=lambda: (in_log.get(path, path) for path in changed(trial, stage.changed)),
-        aliases=aliases,
-        beginning=lambda path: stage.beginning(on_disk.get(path, path)),
-        links=read_links,
-    )
+    def whole() -> tuple[Facts, str, int]:
+        recorder = Recorder(
+            prepared.run.path / recorded.NAME,
+            observe,
+            lambda: (in_log.get(path, path) for path in changed(trial, stage.changed)),
+            links=read_links,
+            aliases=aliases,
+            beginning=lambda path: stage.beginning(on_disk.get(path, path)),
+        )
+        facts = collect(
+            outgoing.through(_read(trial)),
+            policy=prepared.request.policy,
+            workspace=os.fsencode(prepared.workspace),
+            observe=recorder.observe,
+            changed=recorder.changed,
+            aliases=recorder.aliases,
+            beginning=recorder.beginning,
+            links=recorder.links,
+        )
+        return facts, recorder.close(), recorder.lines
+
+    facts, digest, lines = trial.room.persist(whole)
+    trial.record(StatesRecorded, digest=digest, lines=lines)
+    return facts
 
 
 def _schedules(trial: Trial, stage: Stage | InPlace, facts: Facts) -> Facts:

@@ -13,7 +13,6 @@ import os
 import select
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from policies.types import AtEndpoint, LimitRole, PeriodKind, StopRule
@@ -33,6 +32,7 @@ from supervisor.launch.terminal import stop_ourselves
 from supervisor.request import Phase
 from supervisor.signals import ENDING, FORWARDED, Signals
 from supervisor.trial import Trial, wait_until_empty
+from supervisor.values import dataclass
 
 if TYPE_CHECKING:
     from supervisor.launch.inplace import InPlace
@@ -206,20 +206,31 @@ def _record_endpoint(trial: Trial, *, ended: bool, alive: tuple[int, ...]) -> No
     trial.boundary()
 
 
-def _capture(watch: Watch, stage: Stage | InPlace, *, thaw: bool) -> None:
-    """Freeze, capture the outcome, hear what services said of this moment, and go on if asked to."""
+def _capture(watch: Watch, stage: Stage | InPlace, *, thaw: bool, state: str = "endpoint") -> None:
+    """Freeze, capture the outcome, hear what services said of this moment, and go on if asked to.
+
+    Args:
+        watch: of the trial.
+        stage: of the trial.
+        thaw: go on afterwards.
+        state: ``endpoint`` or ``within``.
+    """
     trial = watch.trial
     if not trial.brake.hold(_BOUNDARY):
         trial.brake.release(_BOUNDARY)
         return
     trial.boundary()
     trial.record(TrialFrozen)
-    captured = trial.room.persist(lambda: stage.snapshot(trial.prepared.request.policy.claim.footprint))
+    policy, run = trial.prepared.request.policy, trial.prepared.run
+    target = run.snapshot if state == "endpoint" else run.snapshot_within
+    captured = trial.room.persist(lambda: stage.snapshot(policy.captured, target))
+    trial.captured[state] = captured.digest
     trial.record(
         TrialSnapshotted,
         digest=captured.digest,
         files=captured.files,
         size_bytes=captured.size_bytes,
+        kept_in=f"{target.name}/upper",
     )
     watch.hear_services()
     if thaw:
@@ -261,7 +272,7 @@ def _settle(watch: Watch, stage: Stage | InPlace, stop: StopRule, endpoint_ns: i
                     break
                 if at_s == within_s and trial.box.members():
                     watch.ask_services("deadline")
-                    _capture(watch, stage, thaw=True)
+                    _capture(watch, stage, thaw=True, state="within")
         finally:
             os.close(launcher)
     if stop.at_endpoint in _GOING_ON:

@@ -217,6 +217,7 @@ _READERS: Mapping[str, Callable[[object, str], Any]] = {
     "limit_role": _text,
     "at_endpoint": _text,
     "settle": _duration,
+    "grade": _text,
     "pids": _amount,
     "memory": _amount,
     "cpus": _amount,

@@ -6,7 +6,6 @@ It holds names of the environment, never values.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from policies.canonical import policy_digest, policy_to_mapping
@@ -15,6 +14,7 @@ from policies.redaction import NOTHING_HIDDEN, Redactor
 from policies.types import Policy
 from supervisor.errors import LogUnreadableError, PolicyError
 from supervisor.request import RunRequest
+from supervisor.values import dataclass, field
 
 SCHEMA = "manifest/1"
 
@@ -33,6 +33,7 @@ class Started:
         limits: of the trial's resources, as they are enforced here, by resource.
         host, versions: for the record.
         key: public key that signs the log, ``ed25519:…``.
+        requirements: digests of the files that tell the trial what is asked of it, by path.
     """
 
     run: str
@@ -45,6 +46,7 @@ class Started:
     host: Mapping[str, object]
     versions: Mapping[str, object]
     key: str | None = None
+    requirements: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,7 @@ def describe_run(request: RunRequest, started: Started, *, hide: Redactor = NOTH
         "user": {"uid": started.user[0], "gid": started.user[1]},
         "policy": {"name": request.policy.name, "digest": policy_digest(request.policy), "document": policy},
         "claim": policy["claim"],
+        "requirements": dict(started.requirements),
         "stop_rule": policy["stop"],
         "key": started.key,
         "limits": dict(started.limits),

@@ -12,7 +12,7 @@ import os
 import pwd
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,7 @@ from supervisor.log.room import find_wait_s
 from supervisor.manifest import Started, describe_run
 from supervisor.request import RunRequest, check_request
 from supervisor.streams import is_open
+from supervisor.values import dataclass
 from supervisor.version import VERSION
 
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ def prepare(request: RunRequest) -> Prepared:
         host=_host(),
         versions=_versions(),
         key=key.public,
+        requirements=_digest_requirements(request, workspace),
     )
     described = describe_run(request, started, hide=credentials.redactor)
     manifest = run.write_manifest(described)
@@ -231,6 +233,23 @@ def _workspace(request: RunRequest) -> Path:
     if not asked.is_dir():
         raise UsageError("expected a directory", place=str(asked), hint="name another one with --workspace")
     return asked  # by the caller's name for it: the view keeps symlinks that lead to it
+
+
+def _digest_requirements(request: RunRequest, workspace: Path) -> dict[str, str]:
+    """Digest the files that tell the trial what is asked of it.
+
+    Raises:
+        UsageError: one cannot be read.
+    """
+    digests = {}
+    for index, name in enumerate(request.policy.claim.requirements):
+        try:
+            content = (workspace / name).read_bytes()
+        except OSError as err:
+            message = f"expected a file, got: {err.strerror}"
+            raise UsageError(message, place=f"claim.requirements[{index}]") from err
+        digests[name] = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    return digests
 
 
 def _cwd(request: RunRequest, workspace: Path) -> Path:

@@ -172,7 +172,19 @@ def verify_run(run: RunDir, *, key: str | None = None, witnessed: Path | None = 
     roots = {".": verified.root}
     for later in addenda(run):
         _verify_addendum(later, run, roots, key)
+    judgements = run.path / "judgements"
+    for place in sorted(judgements.iterdir()) if judgements.is_dir() else ():
+        _verify_judgement(RunDir(place), verified)
     return verified
+
+
+def _verify_judgement(later: RunDir, verified: Verified) -> None:
+    """Verify a judgement of a run, which must be about this evidence; it may be signed by another key."""
+    verify_log(later.path)
+    judges = later.read_manifest().get("judges")
+    if not isinstance(judges, dict) or judges.get("root") != verified.evidence_root:
+        message = f"expected a judgement of the evidence {verified.evidence_root}, got one of something else"
+        raise LogError(message, place=str(later.path))
 
 
 def _verify_addendum(later: RunDir, run: RunDir, roots: dict[str, str], key: str | None) -> None:

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 
 from probes.doctor_preflight import require_machine
 from supervisor.following import follow
+from supervisor.graders import grade, show_examples
 from supervisor.log.room import fullness_told
 from supervisor.preparing import prepare, prepare_writes
 from supervisor.request import Outcome, RunRequest
@@ -38,8 +39,10 @@ def run(request: RunRequest) -> Outcome:
         if prepared.terminal is not None and trial.box.pty_master is not None:
             prepared.terminal.attach(trial.box.pty_master)
             stack.callback(prepared.terminal.close)
+        grader = show_examples(trial, signals)
         trial.release()
         follow(trial, stage, signals)
+        grade(trial, stage, grader)
         from supervisor.concluding import conclude  # noqa: PLC0415 - imported while the box was being built
 
         return conclude(trial, stage)

@@ -85,6 +85,11 @@ def _claim_arguments(group: argparse._ArgumentGroup) -> None:
         help="what is done with what is still alive then: follow (default), cancel, freeze or isolate",
     )
     group.add_argument("--settle", metavar="D", help="how long it is followed after the endpoint (default: 2s)")
+    group.add_argument(
+        "--grade",
+        metavar="COMMAND",
+        help="shell command that gives the label, in a box of its own: 0 success, 1 failure, else none",
+    )
 
 
 def _files_arguments(group: argparse._ArgumentGroup) -> None:

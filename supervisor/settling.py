@@ -43,7 +43,7 @@ from supervisor.reading import ADDENDA, Reading, addenda, read_run
 from supervisor.report.attestation import make_statement
 from supervisor.service_watch import ServiceWatch
 from supervisor.signals import ENDING, Signals
-from supervisor.trial import record
+from supervisor.tape import record
 from supervisor.verdict.completion import Completion, LogFigures, to_json
 from supervisor.verdict.settled_later import LaterAnswer, open_services, settle_later
 

@@ -11,33 +11,26 @@ from __future__ import annotations
 import importlib
 import os
 import select
-from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, structs
 
-from policies.redaction import NOTHING_HIDDEN, Redactor
 from probes.gateway.process import Gateway
 from probes.gateway.wire import Told
 from probes.kernel import early, pins
 from probes.kernel.abi import Network
 from probes.kernel.consumer import Consumer
-from probes.kernel.decode import decode_slab
-from probes.kernel.slabs import redact_slab
-from probes.kernel.witness import KernelWitness, Loss
+from probes.kernel.witness import KernelWitness
 from supervisor import clock
 from supervisor.budget import Budgets
 from supervisor.canary import judge_canary
 from supervisor.errors import LaunchError, SuperviseError
 from supervisor.events import (
     BudgetReached,
-    ConnectionBlocked,
     Event,
-    EventsLost,
     GatewayDied,
     LimitReached,
     LogWaited,
@@ -56,7 +49,7 @@ from supervisor.events import (
 from supervisor.launch.box import Box, Served, hold
 from supervisor.launch.brake import Brake
 from supervisor.launch.building import GATEWAY
-from supervisor.launch.cgroup import Cgroup, find_root
+from supervisor.launch.cgroup import PARENT, Cgroup, find_root
 from supervisor.launch.durable import write_whole
 from supervisor.launch.guardian import Guardian
 from supervisor.launch.leftovers import clean_cgroup, clean_run, sweep
@@ -71,6 +64,8 @@ from supervisor.log.writer import LogWriter
 from supervisor.preparing import Prepared
 from supervisor.redacting import redact_event
 from supervisor.request import Phase, Progress
+from supervisor.tape import E, Tape, record
+from supervisor.values import dataclass, field
 from supervisor.watching import Sharing
 
 if TYPE_CHECKING:  # hardly any trial has services
@@ -78,53 +73,13 @@ if TYPE_CHECKING:  # hardly any trial has services
     from supervisor.service_watch import ServiceWatch
     from supervisor.tool_relay import ToolRelay
 
-E = TypeVar("E", bound=Event)
-
 _EMPTY_S = 5.0
 _NOTES_AT_ONCE = 64
-_KEPT_BYTES = 2 << 20
-_HEARD = 1024
-CANARY_RULE = "canary"
-"""What the gateway says of a connection to where the box tests itself."""
-
-
-class Tape:
-    """Where the consumer puts its slabs: the log, and a copy of the latest ones, in which the canaries are found.
-
-    The opening canary is all that has happened so far; the acts of the closing one are the last that anybody does.
-    """
-
-    def __init__(self, log: LogWriter, redactor: Redactor = NOTHING_HIDDEN) -> None:
-        """Begin with nothing; the redactor takes out what must not be written."""
-        self._log = log
-        self._redactor = redactor
-        self._latest: deque[tuple[bytes, int]] = deque()
-        self._size_bytes = 0
-        self._heard: deque[Event] = deque(maxlen=_HEARD)
-
-    def take(self, slab: memoryview, count: int) -> None:
-        """Append one slab."""
-        copy = redact_slab(bytes(slab), self._redactor)
-        self._latest.append((copy, self._log.append_kernel(copy, count)))
-        self._size_bytes += len(copy)
-        while self._size_bytes > _KEPT_BYTES and len(self._latest) > 1:
-            self._size_bytes -= len(self._latest.popleft()[0])
-
-    def latest(self) -> Iterator[Event]:
-        """Decode the latest events."""
-        for slab, first in self._latest:
-            yield from decode_slab(slab, first, os.uname().machine)
-        yield from tuple(self._heard)
-
-    def hear(self, event: Event) -> None:
-        """Keep what the gateway tells of the canaries: the ends of thousands of connections would push it out."""
-        if isinstance(event, ConnectionBlocked) and event.rule == CANARY_RULE:
-            self._heard.append(event)
 
 
 @dataclass(slots=True, kw_only=True)
 class Trial:
-    """One trial, held or running."""
+    """One trial, held or running; ``captured`` has the digests of its snapshots, by the state that they are of."""
 
     prepared: Prepared
     cgroup: Cgroup
@@ -146,6 +101,7 @@ class Trial:
     relay: ToolRelay | None = None
     released_ns: int = 0
     released: bool = field(default=False)
+    captured: dict[str, str] = field(default_factory=dict)
     registered: str | None = None
     sharing: Sharing | None = None
 
@@ -295,7 +251,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         closing = stack.enter_context(ExitStack())
         stack.callback(clean_cgroup, cgroup)
         early.wait_for_loading()
-        guardian = Guardian.start(cgroup, prepared.run, on_death=lambda: pins.collect_garbage(root))
+        guardian = Guardian.start(cgroup, prepared.run, on_death=lambda: _clear_after_us(root, run.id))
         stack.callback(guardian.release)
         gateway = Gateway.start(
             prepared.request.policy.network,
@@ -324,7 +280,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         signer = Signer(log, run.log, prepared.key, run_id=run.id, places=places)
         brake = Brake(cgroup)
         tape = Tape(log, redactor)
-        consumer = Consumer(witness, take=tape.take, brake=brake, tell_loss=lambda loss: _record_loss(log, loss))
+        consumer = Consumer(witness, take=tape.take, brake=brake, tell_loss=tape.tell_loss)
         main, init = witness.identify(box.main_pid), witness.identify(box.init_pid)
         trial = Trial(
             prepared=prepared,
@@ -365,6 +321,14 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         _start_relay(trial, stack)
         trial.tell(Phase.HELD)
         yield trial
+
+
+def _clear_after_us(root: Path, run_id: str) -> None:
+    """Do in the guardian what we died before: end a grader that ran, and take away the pins."""
+    for left in (root / PARENT).glob(f"{run_id}.*"):
+        with suppress(OSError, SuperviseError):
+            clean_cgroup(Cgroup.at(left))
+    pins.collect_garbage(root)
 
 
 def _hold_box(prepared: Prepared, cgroup: Cgroup, limited: LimitedCgroup, gateway: Gateway) -> Box:
@@ -418,19 +382,8 @@ def _watch_services(trial: Trial, stack: ExitStack) -> None:
 
 def _import_later() -> None:
     """Import what is needed after the trial while its box builds itself."""
-    importlib.import_module("supervisor.concluding")
-
-
-def record(log: LogWriter, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - as `Trial.record`
-    """Write an event of the supervisor to a log, and give it."""
-    made: list[E] = []
-
-    def make(n: int) -> E:
-        made.append(kind(n=n, time_ns=clock.boottime_ns(), **{"origin": Origin.SUPERVISOR, **fields}))
-        return made[-1]
-
-    log.record(make)
-    return made[-1]
+    for name in ("supervisor.concluding", "shutil"):
+        importlib.import_module(name)
 
 
 def _record_told(log: LogWriter, witness: KernelWitness, tape: Tape, told: Told) -> None:
@@ -449,10 +402,6 @@ def _record_told(log: LogWriter, witness: KernelWitness, tape: Tape, told: Told)
 def _record_death(log: LogWriter, problem: str) -> None:
     with suppress(SuperviseError):  # a log that cannot be written is told elsewhere
         record(log, GatewayDied, problem=problem)
-
-
-def _record_loss(log: LogWriter, loss: Loss) -> None:
-    record(log, EventsLost, count=loss.count, hook=loss.hook, first_ns=loss.first_ns, last_ns=loss.last_ns)
 
 
 def _stop_quietly(consumer: Consumer) -> None:

@@ -19,6 +19,7 @@ from supervisor.events.files import (
     FileKept,
     FileLinked,
     FileListed,
+    FileLocked,
     FileLookedUp,
     FileMapped,
     FileOpened,
@@ -37,6 +38,7 @@ from supervisor.events.gateway import (
     GatewayStopped,
     NameAsked,
 )
+from supervisor.events.grades import GradeFinished, GradeStarted, OutcomeCaptured
 from supervisor.events.inspected import InspectionFailed, RequestAnswered, RequestSent, StreamDigested
 from supervisor.events.places import PlaceChanged, PlaceDeclared, PlaceUnwatched
 from supervisor.events.processes import (
@@ -66,6 +68,7 @@ from supervisor.events.trial import (
     LimitReached,
     NoteReceived,
     StageCommitted,
+    StatesRecorded,
     TrialCounted,
     TrialEmptied,
     TrialEndpoint,
@@ -110,6 +113,7 @@ __all__ = [
     "FileKept",
     "FileLinked",
     "FileListed",
+    "FileLocked",
     "FileLookedUp",
     "FileMapped",
     "FileOpened",
@@ -120,6 +124,8 @@ __all__ = [
     "GatewayDied",
     "GatewayStarted",
     "GatewayStopped",
+    "GradeFinished",
+    "GradeStarted",
     "InspectionFailed",
     "Kind",
     "LimitReached",
@@ -128,6 +134,7 @@ __all__ = [
     "NameAsked",
     "NoteReceived",
     "Origin",
+    "OutcomeCaptured",
     "PlaceChanged",
     "PlaceDeclared",
     "PlaceUnwatched",
@@ -147,6 +154,7 @@ __all__ = [
     "SocketBound",
     "SocketCreated",
     "StageCommitted",
+    "StatesRecorded",
     "StreamDigested",
     "SyscallRefused",
     "ToolAnswered",

@@ -49,11 +49,15 @@ class TrialFrozen(Event, frozen=True, kw_only=True):
 
 
 class TrialSnapshotted(Event, frozen=True, kw_only=True):
-    """The outcome was captured while the trial was frozen, or empty. ``digest`` covers the captured footprint."""
+    """The outcome was captured while the trial was frozen. ``digest`` covers the captured footprint.
+
+    ``kept_in`` is where, below the directory of the run: a later snapshot at the same place takes that of an earlier.
+    """
 
     digest: str
     files: int
     size_bytes: int
+    kept_in: str = "snapshot/upper"
 
 
 class TrialIsolated(Event, frozen=True, kw_only=True):
@@ -126,6 +130,16 @@ class StageCommitted(Event, frozen=True, kw_only=True):
     error: str | None = None
     left_out: tuple[bytes, ...] = ()
     conflicts: tuple[bytes, ...] = ()
+
+
+class StatesRecorded(Event, frozen=True, kw_only=True):
+    """The states of files before and after the trial, as found on disk, were kept in ``observed.jsonl``.
+
+    With them and the log alone every verdict can be recomputed. ``digest`` is of that file, ``lines`` how long it is.
+    """
+
+    digest: str
+    lines: int
 
 
 class TrialSealed(Event, frozen=True, kw_only=True):

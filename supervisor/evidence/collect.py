@@ -28,10 +28,13 @@ from supervisor.evidence.facts import Facts, FileHistory, Gap, Loss, Observed, O
 from supervisor.evidence.files import FileFold
 from supervisor.evidence.flows import FlowFold
 from supervisor.evidence.followed import Beginning, Followed
+from supervisor.evidence.grades import GradeFold, ReferenceFold
 from supervisor.evidence.histories import Draft, Historian
 from supervisor.evidence.leading import ReadLinks, no_links
 from supervisor.evidence.limits import LimitFold
+from supervisor.evidence.locks import LockFold
 from supervisor.evidence.looks import LookFold
+from supervisor.evidence.orders import OrderFold
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast, ProcessFold
 from supervisor.evidence.reached import Reached
@@ -124,7 +127,7 @@ def _collect(
     workspace: bytes,
     disk: _Disk,
 ) -> Facts:
-    folds = _Folds(policy)
+    folds = _Folds(policy, workspace)
     count = folds.read(events)
     held, released_ns, losses = folds.timeline.held(), folds.timeline.released_ns(), folds.losses()
     cast = folds.processes.cast(held, released_ns, execs_lost=any(loss.hook == "exec" for loss in losses))
@@ -136,7 +139,7 @@ def _collect(
     contacts, noted = folds.contacts.contacts(cast), folds.noted(cast)
     lives = _Lives(processes, line)
     met = folds.looks.finish(cast, disk.links, lives.last_exit_ns)
-    places = Places(policy, workspace, shared=folds.looks.shared())
+    places = Places(policy, workspace, shared=folds.looks.shared(), looked_at=folds.grades.footprint())
     own = disk._replace(observe=met.without_foreign(disk.observe), changed=lambda: met.unexplained(disk.changed()))
     files, file_gaps = _collect_files(folds.files, cast, places, (line, processes, folds.reached(processes)), own)
     gaps = find_gaps(
@@ -171,6 +174,11 @@ def _collect(
         executed=cast.executed,
         exec_error=folds.processes.exec_error(cast),
         limits=folds.limits.finish(processes, line),
+        grades=folds.grades.runs(),
+        references=folds.references.met(cast),
+        settled_digest=folds.grades.settled_digest(),
+        orders=folds.orders.orders(cast),
+        decider=folds.orders.decider(cast),
         credentials=folds.credentials.finish(cast, processes),
         schedules=folds.schedules.finish(files),
         services=folds.services.finish(),
@@ -179,6 +187,7 @@ def _collect(
         touches=met.touches,
         denied=met.denied,
         foreign=met.foreign,
+        locks=folds.locks.finish(cast, lives.last_exit_ns, folds.looks.named),
     )
 
 
@@ -210,9 +219,11 @@ def _both(first: Callable[[Event], object], second: Callable[[Event], object]) -
 class _Folds:
     """All folds, fed from one loop."""
 
-    def __init__(self, policy: Policy) -> None:
-        self.looks = LookFold(policy)
+    def __init__(self, policy: Policy, workspace: bytes) -> None:
+        self.looks, self.locks = LookFold(policy), LockFold()
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
+        self.grades, self.references = GradeFold(), ReferenceFold(policy, workspace)
+        self.orders = OrderFold(policy, workspace)
         self.flows, self.contacts, self.limits, self.reads = FlowFold(), ContactFold(), LimitFold(), ReadFold()
         self.requests = RequestFold()
         self.credentials = CredentialFold()
@@ -231,7 +242,8 @@ class _Folds:
             TrialCounted: self._counted.append,
         }
         more = (self.looks, self.reads, self.requests, self.schedules, self.services, self.credentials, self.usage)
-        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *more):
+        named = (self.grades, self.references, self.orders, self.locks)
+        for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *more, *named):
             for kind, handle in fold.handlers().items():
                 handlers[kind] = _both(handlers[kind], handle) if kind in handlers else handle
         count = 0

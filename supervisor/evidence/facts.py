@@ -6,14 +6,15 @@ never looks at: it is made in a fifth of the time of a frozen dataclass, and sma
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 import msgspec
 
 from supervisor.events import Kind, ProcessKey
 from supervisor.evidence.requests import Request, Unread
-from supervisor.evidence.routes import Schedule, ServiceSeen, Usage
+from supervisor.evidence.routes import LockUse, Schedule, ServiceSeen, Usage
+from supervisor.evidence.said import EventMatch, GradeRun, OrderKept, ReferenceMet
+from supervisor.values import dataclass, field
 
 
 class Route(StrEnum):
@@ -350,6 +351,7 @@ class Snapshot:
     digest: str
     event: int
     frozen_event: int | None = None
+    kept_in: str = "snapshot/upper"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -425,6 +427,11 @@ class Timeline:
     isolation_error: str | None = None
     committed: Committed | None = None
 
+    @property
+    def kept(self) -> tuple[Snapshot, ...]:
+        """The snapshots that are still there: the last one of each place."""
+        return tuple({snapshot.kept_in: snapshot for snapshot in self.snapshots}.values())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
@@ -476,6 +483,11 @@ class Facts:
         reads: what was read elsewhere, told once a file.
         executed: whether CMD's process ever became CMD; None when that event may be among those lost.
         exec_error: errno of why it did not.
+        grades: every run of a grader.
+        references: reference material of the grader that the trial met.
+        settled_digest: of the outcome that was kept when the trial was over.
+        orders: what became of each rule of order.
+        decider: the events by which the claim is decided.
         requests, unread: what was read inside TLS, and what could not be.
     """
 
@@ -498,7 +510,13 @@ class Facts:
     reads: tuple[Touch, ...] = ()
     denied: tuple[DeniedLook, ...] = ()
     foreign: tuple[ForeignChange, ...] = ()
+    locks: tuple[LockUse, ...] = ()
     credentials: tuple[CredentialUse, ...] = ()
+    grades: tuple[GradeRun, ...] = ()
+    references: tuple[ReferenceMet, ...] = ()
+    settled_digest: str | None = None
+    orders: tuple[OrderKept, ...] = ()
+    decider: tuple[EventMatch, ...] = ()
     requests: tuple[Request, ...] = ()
     unread: tuple[Unread, ...] = ()
     schedules: tuple[Schedule, ...] = ()

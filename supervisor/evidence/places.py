@@ -13,6 +13,7 @@ import msgspec
 from policies.globs import compile_globs
 from policies.types import Claim, Policy
 from supervisor.evidence.facts import FileHistory
+from supervisor.evidence.grader import EVERYTHING
 
 _PRIVATE = (b"/tmp", b"/dev", b"/run", b"/var/run")
 UNREACHABLE = b"\0"
@@ -45,9 +46,26 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Places:
     """Answers where a path lies, for one policy and one workspace."""
 
-    def __init__(self, policy: Policy, workspace: bytes, *, shared: tuple[bytes, ...] = ()) -> None:
-        """Compile the globs once; ``shared`` are the shared places by every name."""
+    def __init__(
+        self,
+        policy: Policy,
+        workspace: bytes,
+        *,
+        shared: tuple[bytes, ...] = (),
+        looked_at: tuple[frozenset[bytes], frozenset[bytes]] = (frozenset(), frozenset()),
+    ) -> None:
+        """Compile the globs once.
+
+        Args:
+            policy: whose globs.
+            workspace: absolute, as the trial sees it.
+            shared: the shared places by every name.
+            looked_at: what a grader opened or looked up in the workspace, and the directories that it listed: the
+                footprint of the claim is that beside its globs.
+        """
         self._shared = shared
+        self._looked_at, self._listed = looked_at
+        self._whole = EVERYTHING in self._looked_at
         self._workspace = workspace.rstrip(b"/")
         self._tails = _tails(self._workspace)
         self._restricted = policy.files.confines
@@ -59,6 +77,13 @@ class Places:
         """Tell whether a descriptor that was given may be one of the footprint: its path begins at its own mount."""
         names = (given[len(tail) + 1 :] for tail in self._tails if given.startswith(tail + b"/"))
         return self._footprint.match(given) or any(self._footprint.match(name) for name in names)
+
+    def _in_footprint(self, shown: bytes, *, inside: bool) -> bool:
+        if self._footprint.match(shown):
+            return True
+        if not inside or not (self._looked_at or self._listed):
+            return False
+        return self._whole or shown in self._looked_at or (shown.rpartition(b"/")[0] or b".") in self._listed
 
     def outcome(self, claim: Claim) -> bytes | None:
         """Give the absolute path of the outcome that a claim names; None when it names none, or tells it in words."""
@@ -93,7 +118,7 @@ class Places:
         return Place(
             shown=shown,
             in_workspace=inside,
-            in_scope=self._footprint.match(shown),
+            in_scope=self._in_footprint(shown, inside=inside),
             allowed=allowed,
             parent_allowed=not allowed and self._write.may_match_below(shown),
             private=private,

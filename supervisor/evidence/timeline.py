@@ -127,6 +127,7 @@ class TimelineFold:
             digest=event.digest,
             event=event.n,
             frozen_event=frozen.n if frozen else None,
+            kept_in=event.kept_in,
         )
 
     def _with_kills(self, line: Timeline) -> Timeline:

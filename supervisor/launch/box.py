@@ -18,7 +18,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Protocol, Self
 
@@ -31,6 +31,7 @@ from supervisor.launch.seccomp import load_filter
 from supervisor.launch.streams import Streams
 from supervisor.launch.trial_notes import open_notes
 from supervisor.launch.view import View, plan_view
+from supervisor.values import dataclass, field
 
 __all__ = ["Box", "BoxSpec", "Served", "StopNotice", "TrialCgroup", "hold"]
 
@@ -260,6 +261,7 @@ def hold(
     joins: Iterable[Path] = (),
     served: Served | None = None,
     meanwhile: Callable[[], object] | None = None,
+    view: View | None = None,
 ) -> Box:
     """Build the box and stop in front of CMD's first instruction.
 
@@ -271,6 +273,7 @@ def hold(
         joins: files of further cgroups, which the child writes ``0`` into to join them.
         served: a network namespace that is served, or None for one of the box's own with nothing in it.
         meanwhile: called once the child is forked: the box builds itself on another processor.
+        view: what is seen of the files, when it is no trial's; else it is planned as ``spec.view`` asks.
 
     Raises:
         LaunchError: a step failed; nothing of CMD ran, and everything that was built is gone again.
@@ -280,7 +283,7 @@ def hold(
     if not BOXINIT.exists():
         message = "the box's init is not built"
         raise LaunchError(message, step="find boxinit", place=str(BOXINIT), hint="run make")
-    view = plan_view(spec.view)
+    view = view or plan_view(spec.view)
     program = load_filter(spec.cache, plain_copies=spec.plain_copies)
     with contextlib.ExitStack() as always, contextlib.ExitStack() as on_failure:
         control, init_side = _socketpair(on_failure, always)

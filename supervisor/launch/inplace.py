@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -186,17 +185,18 @@ class InPlace:
             self._trees[root] = self._stack.enter_context(Tree(root))
         return self._trees[root], path[len(root.rstrip(b"/")) + 1 :]
 
-    def snapshot(self, globs: Iterable[str]) -> Snapshot:
+    def snapshot(self, globs: Iterable[str], target: Path | None = None) -> Snapshot:
         """Capture what was changed in a footprint, while the trial is frozen.
 
         Args:
             globs: which paths, see `policies.globs`.
+            target: the directory to make, the run's ``snapshot`` when not given.
         """
         self._forget()
         wanted = compile_globs(globs, workspace=self.workspace)
         top = self.workspace.rstrip(b"/") + b"/"
         paths = sorted(path for path in self._find_changed() if wanted.match(path.removeprefix(top)))
-        return _capture(self, paths, self.run.snapshot)
+        return _capture(self, paths, target or self.run.snapshot)
 
     # -- afterwards ------------------------------------------------------------------------------------------------
 
@@ -210,6 +210,8 @@ class InPlace:
         """Forget what was before, and what was written outside the workspace."""
         self.close()
         self._stage.discard()
+        import shutil  # noqa: PLC0415 - 3 ms
+
         shutil.rmtree(self.run.before, ignore_errors=True)
 
     def compared(self) -> tuple[bytes, ...]:
@@ -226,6 +228,8 @@ class InPlace:
 
 def _capture(writes: InPlace, paths: Iterable[bytes], target: Path) -> Snapshot:
     """Copy what is at some paths now, at the same places below ``target/upper``; the digest also says what is gone."""
+    import shutil  # noqa: PLC0415 - 3 ms
+
     from supervisor.launch.snapshot import Snapshot  # noqa: PLC0415 - only trials that leave something alive need it
 
     shutil.rmtree(target, ignore_errors=True)

@@ -321,7 +321,51 @@ class MakeLink(msgspec.Struct, frozen=True, kw_only=True):
             os.symlink(self.target, join(parent, os.path.basename(self.path)))
 
 
+class MountOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """Captured layers over a directory, at ``path`` of the view; read-only unless ``write_to`` takes the writes.
+
+    Attributes:
+        layers: directories in the form of an overlay's upper tree, the topmost first.
+        base: the directory that they are laid over.
+        write_to: directory of ours with ``upper`` and ``work``, or None.
+    """
+
+    root: bytes
+    path: bytes
+    layers: tuple[bytes, ...]
+    base: bytes
+    write_to: bytes | None = None
+
+    def describe(self) -> str:
+        """Say it in one line."""
+        kind = "read-only" if self.write_to is None else "a copy"
+        return f"outcome {os.fsdecode(self.path)}, {kind}, {len(self.layers)} layers over {os.fsdecode(self.base)}"
+
+    def execute(self, note: Note) -> None:
+        """Mount it: layers are handed over as descriptors, so that no character of a path needs escaping."""
+        if not self.layers and self.write_to is None:
+            flags = MountFlag.RDONLY | MountFlag.NOSUID | MountFlag.NODEV
+            Bind(root=self.root, path=self.path, source=self.base, flags=flags).execute(note)
+            return
+        target = make_mountpoint(self.root, self.path, beside=self.base.removesuffix(self.path))
+        with contextlib.ExitStack() as stack:
+            lower = b":".join(self._named(path, stack) for path in (*self.layers, self.base))
+            options = b"lowerdir=%b,index=off,metacopy=off,redirect_dir=" % lower
+            flags = MountFlag.NOSUID | MountFlag.NODEV
+            if self.write_to is None:
+                options, flags = options + b"follow", flags | MountFlag.RDONLY
+            else:
+                upper, work = (self._named(join(self.write_to, name), stack) for name in (b"upper", b"work"))
+                options += b"on,upperdir=%b,workdir=%b" % (upper, work)
+            libc.mount(b"overlay", target, b"overlay", flags, options)
+
+    @staticmethod
+    def _named(path: bytes, stack: contextlib.ExitStack) -> bytes:
+        return b"/proc/self/fd/%d" % stack.enter_context(_opened(path))
+
+
 Step = (
+    MountOutcome |
     MountTmpfs | MakeFile | MakeDirectory | MountOverlay | Bind | MountPrivate | Mask | ReplaceFile | Cover | MakeLink |
     KeepWritable | MakeReadOnly
 )  # fmt: skip

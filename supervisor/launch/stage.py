@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -155,11 +154,12 @@ class Stage:
                 digest.update(line)
         return f"sha256:{digest.hexdigest()}"
 
-    def snapshot(self, globs: Iterable[str]) -> Snapshot:
-        """Capture what the trial has changed in a footprint, while it is frozen.
+    def snapshot(self, globs: Iterable[str], target: Path | None = None) -> Snapshot:
+        """Capture what the trial has changed in a footprint, while it is frozen or over.
 
         Args:
             globs: which paths, see `policies.globs`.
+            target: the directory to make, the run's ``snapshot`` when not given.
 
         Returns:
             Of the workspace; a mount in it is captured beside it, as ``<n>/upper``, and counted.
@@ -167,10 +167,11 @@ class Stage:
         from supervisor.launch.snapshot import Below, together  # noqa: PLC0415 - few trials leave something alive
 
         footprint = compile_globs(globs, workspace=self.workspace)
+        place = target or self.run.snapshot
         own, *nested = self.layers()
-        captured = own.capture(footprint, self.run.snapshot)
+        captured = own.capture(footprint, place)
         found = {
-            layer.prefix: layer.capture(Below(footprint, layer.prefix), self.run.snapshot / layer.base.name)
+            layer.prefix: layer.capture(Below(footprint, layer.prefix), place / layer.base.name)
             for layer in nested
             if not layer.untouched()
         }
@@ -266,6 +267,8 @@ class Stage:
             message = f"commit of run {self.run.id} was interrupted"
             raise UsageError(message, place="RUN", hint=f"supervise commit {self.run.id} finishes it")
         for directory in (self.upper, self.work, self.run.nested, self.run.outside):
+            import shutil  # noqa: PLC0415 - 3 ms
+
             shutil.rmtree(directory, ignore_errors=True)
 
     # -- looking ---------------------------------------------------------------------------------------------------
@@ -281,7 +284,7 @@ class Stage:
             if view is None:
                 return self._observe_unstaged(path)
             node = view.find(relative)
-            before = self._observer.state(view.lower, relative)
+            before = self._observer.state(view.lower, relative) if view.had_place_for(relative) else None
             after = self._observer.state(*view.place(node)) if node is not None else None
         except OSError as err:
             text = problem(f"cannot be read: {err.strerror}")

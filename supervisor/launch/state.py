@@ -17,12 +17,12 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.errors import LogUnreadableError, MachineError, UsageError
 from supervisor.launch.durable import write_whole
 from supervisor.launch.owner import Owner
+from supervisor.values import dataclass
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _SHOWN_CANDIDATES = 6
@@ -82,6 +82,21 @@ class RunDir:
     def snapshot(self) -> Path:
         """What was captured at the endpoint."""
         return self.path / "snapshot"
+
+    @property
+    def snapshot_within(self) -> Path:
+        """What was captured when the time of a claim was over."""
+        return self.path / "snapshot-within"
+
+    @property
+    def settled(self) -> Path:
+        """What was captured for graders when the trial was over."""
+        return self.path / "settled"
+
+    @property
+    def grades(self) -> Path:
+        """The runs of graders, a directory each, in the form of a run."""
+        return self.path / "grades"
 
     @property
     def manifest(self) -> Path:

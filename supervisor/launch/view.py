@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.errors import LaunchError
@@ -49,11 +48,13 @@ from supervisor.launch.mounts import (
     place_in_filesystem,
     read_mounts,
 )
+from supervisor.values import dataclass
 
-_KERNEL_FILESYSTEMS = frozenset(
+KERNEL_FILESYSTEMS = frozenset(
     b"proc sysfs cgroup cgroup2 bpf devtmpfs devpts tracefs debugfs securityfs configfs fusectl pstore efivarfs"
     b" selinuxfs smackfs mqueue hugetlbfs autofs binfmt_misc rpc_pipefs nfsd nsfs functionfs binder ramfs".split()
 )
+"""What no view shows: a box brings its own."""
 _PRIVATE = {b"/tmp": 0o1777, b"/run": 0o755}
 _SIZES_PERCENT = {b"/tmp": 50, b"/dev/shm": 25, b"/run": 5}
 """Of the memory limit. Files there count as the trial's memory, and no killing frees them: together they must stay
@@ -264,7 +265,7 @@ class _Planner:
             raise _unusable(self.workspace, "is private to every trial", hint="choose a directory below it")
 
     def _is_shown(self, mount: HostMount) -> bool:
-        if mount.fstype in _KERNEL_FILESYSTEMS or mount.path in {b"/", self.workspace}:
+        if mount.fstype in KERNEL_FILESYSTEMS or mount.path in {b"/", self.workspace}:
             return False
         within = is_below(mount.path, self.workspace) and self.workspace != b"/"
         if within or any(is_below(mount.path, place) for place in self.spec.shared):

@@ -7,7 +7,6 @@ seal.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from supervisor.events import TrialSealed
 from supervisor.log import envelope
 from supervisor.log.frames import sha256_text
 from supervisor.log.keys import parse_public
+from supervisor.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ def check_manifest(run_dir: Path, digest: bytes) -> Bound:
         LogError: it has another one, or is not there.
     """
     path, expected = run_dir / "manifest.json", sha256_text(digest)
-    return parse_manifest(_read_document(path, expected, "frame 0"), place=str(path))
+    return parse_manifest(read_document(path, expected, "frame 0"), place=str(path))
 
 
 def parse_manifest(data: bytes, *, place: str) -> Bound:
@@ -105,14 +105,24 @@ def bind_documents(run_dir: Path, bound: Bound, sealed: TrialSealed) -> None:
         if expected is not msgspec.UNSET and expected != got:
             message = f"expected {expected} ({by} says so), got {got}"
             raise LogError(message, place=f"manifest.json: {name}")
-    completion = _read_document(run_dir / "completion.json", sealed.completion, by)
+    completion = read_document(run_dir / "completion.json", sealed.completion, by)
     _check_completion(completion, bound, sealed)
     _check_attestation(run_dir / envelope.NAME, completion, bound, sealed)
     if not isinstance(sealed.index, msgspec.UnsetType):
-        _read_document(run_dir / "index.msgpack", sealed.index, by)
+        read_document(run_dir / "index.msgpack", sealed.index, by)
 
 
-def _read_document(path: Path, expected: str, bound_by: str) -> bytes:
+def read_document(path: Path, expected: str, bound_by: str) -> bytes:
+    """Read a document, which must have this digest.
+
+    Args:
+        path: of it.
+        expected: its digest, ``sha256:…``.
+        bound_by: what says so.
+
+    Raises:
+        LogError: it has another digest or is missing. `LogUnreadableError` when it cannot be read.
+    """
     try:
         data = path.read_bytes()
     except FileNotFoundError as err:
@@ -154,7 +164,7 @@ def _check_attestation(path: Path, completion: bytes, bound: Bound, sealed: Tria
         if path.exists():
             raise LogError("expected no signed statement, since the log binds none, got one", place=str(path))
         return
-    data = _read_document(path, sealed.attestation, f"event {sealed.n}")
+    data = read_document(path, sealed.attestation, f"event {sealed.n}")
     if bound.key is None:
         raise LogError("expected a key in the manifest, since there is a signed statement, got none", place=str(path))
     public = parse_public(bound.key, place="manifest.json: key")

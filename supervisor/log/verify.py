@@ -11,13 +11,13 @@ the better finding.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.errors import LogError, LogUnsealedError
-from supervisor.events import Event, TrialSealed
-from supervisor.log.bound import Bound, bind_documents, check_manifest
+from supervisor.events import Event, GradeFinished, StatesRecorded, TrialSealed
+from supervisor.log.bound import Bound, bind_documents, check_manifest, read_document
 from supervisor.log.chain import Chain
 from supervisor.log.frames import Frame, FrameType, bad_frame
 from supervisor.log.keys import parse_public
@@ -28,6 +28,8 @@ from supervisor.log.signer import NAME
 from supervisor.log.vouching import Vouching, Witnessed
 
 _TELLS_OF_A_NOTE = b'{"kind":"checkpoint.signed",'
+_TELLS_OF_A_GRADE = b'{"kind":"grade.finished",'
+_TELLS_OF_STATES = b'{"kind":"states.recorded",'
 """How a record of that kind begins: the kind comes first. Whether other records are events is their readers' matter."""
 
 
@@ -44,6 +46,7 @@ class Verified:
         key: that signed, ``ed25519:…``; None for a log from before there were signatures.
         checkpoints: how many of ``log/checkpoints`` were verified, the seal's included.
         witnessed: how many from a second place were.
+        grades: how many runs of graders were verified with it, each with a log of its own.
     """
 
     frames: int
@@ -59,6 +62,7 @@ class Verified:
     key: str | None = None
     checkpoints: int = 0
     witnessed: int = 0
+    grades: int = 0
 
 
 def verify_log(
@@ -88,6 +92,7 @@ def verify_log(
     if stage_digest is not None and (got := stage_digest()) != sealed.stage:
         message = f"expected {sealed.stage} (event {sealed.n} says so), got {got}"
         raise LogError(message, place=str(run_dir / "stage"))
+    _verify_grades(run_dir / "grades", reading.grades, key)
     whole = reading.chain.checkpoint()
     return Verified(
         frames=whole.frames,
@@ -103,7 +108,20 @@ def verify_log(
         key=reading.bound.key,
         checkpoints=reading.vouching.count if reading.vouching else 0,
         witnessed=reading.witnessed.count if reading.witnessed else 0,
+        grades=len(reading.grades),
     )
+
+
+def _verify_grades(folder: Path, told: Mapping[int, GradeFinished], key: str | None) -> None:
+    """Verify the log of every run of a grader that a log tells of, and find one that it does not tell of."""
+    for number, event in told.items():
+        place = folder / str(number)
+        if event.log_root is not None and (got := verify_log(place, key=key).root) != event.log_root:
+            message = f"expected {event.log_root} (event {event.n} says so), got {got}"
+            raise LogError(message, place=str(place))
+    for place in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if place.name.isdigit() and int(place.name) not in told:
+            raise LogError("expected no run of a grader that the log does not tell of, got one", place=str(place))
 
 
 class _Reading:
@@ -115,6 +133,8 @@ class _Reading:
         self._ending = deque[Frame](maxlen=2)
         self.chain = Chain()
         self.bound = Bound()
+        self.grades: dict[int, GradeFinished] = {}
+        self.states: StatesRecorded | None = None
         self.vouching: Vouching | None = None
         self.witnessed: Witnessed | None = None
 
@@ -125,10 +145,15 @@ class _Reading:
         try:
             if self.chain.frames == 1:
                 self._begin(frame)
-            event = decode_record(frame) if frame.payload.startswith(_TELLS_OF_A_NOTE) else None
+            told = frame.payload.startswith((_TELLS_OF_A_NOTE, _TELLS_OF_A_GRADE, _TELLS_OF_STATES))
+            event = decode_record(frame) if told else None
         except LogError as err:
             self._suspicion = err
             return
+        if isinstance(event, GradeFinished):
+            self.grades[event.number] = event
+        if isinstance(event, StatesRecorded):
+            self.states = event
         self._ending.append(frame)
         self._suspicion = self._contradiction(frame, event)
 
@@ -150,6 +175,8 @@ class _Reading:
         if self.vouching is not None and (problem := self.vouching.finish(self.chain)):
             raise problem
         bind_documents(self._dir, self.bound, sealed)
+        if self.states is not None:
+            read_document(self._dir / "observed.jsonl", self.states.digest, f"event {self.states.n}")
         return sealed
 
     def _begin(self, frame: Frame) -> None:

@@ -85,7 +85,7 @@ def _label(completion: Completion) -> str:
     finality = completion.finality
     words = [f"label {finality.label}"] if finality.label else []
     if finality.observed is not None and finality.observed.label and not finality.label:
-        words.append(f"observed at the endpoint: {finality.observed.label}")
+        words.append(f"observed: {finality.observed.label}")
     if finality.intervened:
         words.append("we intervened")
     return f": {', '.join(words)}" if words else ""

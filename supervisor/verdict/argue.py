@@ -27,6 +27,7 @@ from supervisor.verdict.completion import (
     GapFound,
     LimitSeen,
     LogFigures,
+    OrderDemanded,
     PolicyName,
     ProcessSeen,
     RefusalSeen,
@@ -110,7 +111,16 @@ def _stage(facts: Facts, policy: Policy, judgement: Judgement) -> StageSeen:
 
 def _claim(policy: Policy) -> ClaimMade:
     claim = policy.claim
-    return ClaimMade(outcome=claim.outcome, scope=claim.footprint, period=str(claim.period), unit=claim.unit)
+    return ClaimMade(
+        outcome=claim.outcome,
+        scope=claim.footprint,
+        period=str(claim.period),
+        unit=claim.unit,
+        decided_by=claim.decided_by.value,
+        event=claim.event,
+        order=tuple(OrderDemanded(first=rule.first, then=rule.then) for rule in policy.order),
+        grader=policy.grade.command,
+    )
 
 
 def _stop_rule(policy: Policy) -> StopRuleUsed:

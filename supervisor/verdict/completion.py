@@ -28,13 +28,29 @@ class PolicyName(Struct, frozen=True, kw_only=True):
     digest: str
 
 
+class OrderDemanded(Struct, frozen=True, kw_only=True):
+    """Events that must come in an order, as patterns."""
+
+    first: str
+    then: str
+
+
 class ClaimMade(Struct, frozen=True, kw_only=True):
-    """What the label is about, fixed before the run."""
+    """What the label is about, fixed before the run.
+
+    Attributes:
+        decided_by: ``state``, ``event`` (then ``event`` is its pattern) or ``history`` (then ``order`` is).
+        grader: command of the grader, None when there is none.
+    """
 
     outcome: str | None
     scope: tuple[str, ...]
     period: str
     unit: str
+    decided_by: str = "state"
+    event: str | None = None
+    order: tuple[OrderDemanded, ...] = ()
+    grader: str | None = None
 
 
 class StopRuleUsed(Struct, frozen=True, kw_only=True):

@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec.structs import replace as with_fields
 
 from policies.types import PeriodKind
 from supervisor.evidence.facts import Facts, Process
 from supervisor.evidence.naming import listed, show
+from supervisor.values import dataclass
 from supervisor.verdict import later, services
-from supervisor.verdict.completion import Reason
+from supervisor.verdict.bounds import BoundFound
+from supervisor.verdict.completion import OpenEffect, Proof, Reason
 from supervisor.verdict.situation import Capture, Captured, Following, Situation
-
-KEPT_IN = "snapshot/upper"
-"""Where the last captured state is kept, below the directory of the run."""
 
 _NAMED = 20
 """How many processes or files the reasons name one by one."""
@@ -67,8 +67,25 @@ class FinalityFound:
     captured: Captured | None
 
 
-def judge_finality(situation: Situation) -> FinalityFound:
-    """Read every row of the table for the period of the claim."""
+BOUNDED_BY = {
+    "service-contacted": "service",
+    "service-open": "service",
+    "service-later": "service",
+    "schedule-persists": "schedule",
+    "commit-failed": "file",
+    "frozen": "process",
+    "alive-when-following-ended": "process",
+}
+"""Rows whose open effects can be bounded by possible states, and the route that these name."""
+
+
+def judge_finality(situation: Situation, *, bound: BoundFound | None = None) -> FinalityFound:
+    """Read every row of the table for the period of the claim.
+
+    Args:
+        situation: what the facts mean.
+        bound: what the possible states of open effects say together, None when none were declared.
+    """
     period = situation.policy.claim.period.kind
     final: list[Reason] = []
     unresolved: list[Reason] = []
@@ -77,17 +94,14 @@ def judge_finality(situation: Situation) -> FinalityFound:
         if findings:
             answer = row.answer(period)
             closed, why, events = _resolve(answer, situation)
-            found = [
-                Reason(
-                    rule=row.rule,
-                    text=f"{text}{why}",
-                    events=numbers + events,
-                    basis=row.basis,
-                    keeps_open=not closed,
-                )
-                for text, numbers in findings
-            ]
-            (final if closed else unresolved).extend(found)
+            for text, numbers in findings:
+                said, cited = f"{text}{why}", numbers + events
+                reason = Reason(rule=row.rule, text=said, events=cited, basis=row.basis, keeps_open=not closed)
+                kept = None if closed or bound is None else _bounded(reason, bound, situation)
+                if closed or kept is not None:
+                    final.append(kept or reason)
+                else:
+                    unresolved.append(reason)
     captured = situation.at_endpoint if period is PeriodKind.ENDPOINT else situation.at_deadline
     return FinalityFound(
         final=bool(final) and not unresolved,
@@ -98,13 +112,39 @@ def judge_finality(situation: Situation) -> FinalityFound:
     )
 
 
+def _may_bound(route: str | None, what: str, bound: BoundFound, situation: Situation) -> bool:
+    """Tell whether an open effect is bounded: declared, gradable, and no free writer's."""
+    write = situation.policy.files.write
+    restricted = write is not None and "**" not in write
+    return bool(bound.label and route and bound.covers(route, what)) and (route != "process" or restricted)
+
+
+def _bounded(reason: Reason, bound: BoundFound, situation: Situation) -> Reason | None:
+    """Close a finding by its possible states; None where they do not."""
+    if not _may_bound(BOUNDED_BY.get(reason.rule), reason.text, bound, situation):
+        return None
+    text = f"{reason.text}; bounded: in every state that was declared possible the label is {bound.label}"
+    return Reason(rule="bounded", text=text, events=reason.events + bound.events, basis="declared")
+
+
+def mark_bounded(effect: OpenEffect, bound: BoundFound, situation: Situation) -> OpenEffect:
+    """Say of an open effect that what it may still do changes no label."""
+    handled = effect.handling != "unresolved" or "outcome" not in effect.could_affect
+    if handled or not _may_bound(effect.route, effect.what, bound, situation):
+        return effect
+    proof = Proof(prevented=(), checked=bound.events, supports=("finality",))
+    bearing = f"does not affect the claim: in every state that was declared possible the label is {bound.label}"
+    return with_fields(effect, handling="bounded", proof=proof, bearing=bearing)
+
+
 def _changed_since(captured: Captured | None) -> tuple[Reason, ...]:
     """Say that the footprint went on changing after it was captured; that changes no verdict about the capture."""
     if captured is None or captured.snapshot is None or not captured.changed_since:
         return ()
     names = listed([show(history.path) for history in captured.changed_since])
     events = tuple(n for history in captured.changed_since[:_NAMED] for n in history.events[-2:])
-    text = f"changed since it was captured: {names}; the claim is about the captured state, kept in the run's {KEPT_IN}"
+    kept = f"the claim is about the captured state, kept in the run's {captured.snapshot.kept_in}"
+    text = f"changed since it was captured: {names}; {kept}"
     return (Reason(rule="changed-since-captured", text=text, events=(captured.snapshot.event, *events)),)
 
 

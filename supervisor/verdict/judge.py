@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 from policies.types import Policy
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.histories import unknown
 from supervisor.evidence.naming import show
+from supervisor.values import dataclass
 from supervisor.verdict import services
+from supervisor.verdict.bounds import BoundFound, read_bound
 from supervisor.verdict.completion import (
     Finality,
     ObservedOutcome,
@@ -19,7 +21,9 @@ from supervisor.verdict.completion import (
     Scope,
     Separation,
 )
-from supervisor.verdict.finality import KEPT_IN, FinalityFound, judge_finality
+from supervisor.verdict.decided import Decided, read_decided
+from supervisor.verdict.finality import FinalityFound, judge_finality, mark_bounded
+from supervisor.verdict.labels import Grade, read_grade
 from supervisor.verdict.naming import moment
 from supervisor.verdict.open_effects import list_open_effects
 from supervisor.verdict.scope import judge_scope
@@ -28,25 +32,6 @@ from supervisor.verdict.situation import Captured, Situation, read_situation
 
 _NAMED = 100
 """How many paths that changed since they were captured are named."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grade:
-    """What a declared grader said of the state that the claim is about.
-
-    Attributes:
-        label: ``success``, ``failure``, or None when it gave none (``cause`` then says why).
-        at_ns: when that state was, CLOCK_BOOTTIME.
-        digest: of that state.
-        by: who gave it: ``grader``, or the ``service`` that the claim is about.
-    """
-
-    label: str | None
-    at_ns: int
-    digest: str | None = None
-    cause: str | None = None
-    events: tuple[int, ...] = ()
-    by: str = "grader"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,14 +60,20 @@ def judge(
         policy: what was allowed and claimed, declared before it ran.
         sealed: False when the log has no seal. The argument is bound by the seal, so it is written before: a run that
             is about to be sealed is judged with True, and a reader that finds no seal uses `completion.without_seal`.
-        grade: what the grader said, None when no grader was declared.
+        grade: what a grader said, when that is not in the facts.
         outcome_digest: of the outcome as it is at the end, for ``finality.observed``.
     """
     situation = read_situation(facts, policy, sealed=sealed)
-    found = judge_finality(situation)
-    grade = _grade_by_service(situation) or grade
-    finality = _label(found, situation, grade, outcome_digest)
+    decided = read_decided(situation)
+    grade = _grade_by_service(situation) or grade or _by_log(decided) or read_grade(situation)
+    bound = read_bound(facts, policy)
+    if bound is not None and grade is not None and bound.label != grade.label:
+        bound = replace(bound, label=None)
+    found = _with_bound(_with_decided(judge_finality(situation, bound=bound), decided, situation), bound)
+    finality = _label(found, situation, grade, outcome_digest or facts.settled_digest)
     effects = list_open_effects(situation, final=finality.verdict == "final")
+    if bound is not None and bound.label is not None:
+        effects = tuple(mark_bounded(effect, bound, situation) for effect in effects)
     scope = judge_scope(facts, policy, sealed=sealed)
     return Judgement(
         open_effects=effects,
@@ -91,6 +82,31 @@ def judge(
         scope=scope,
         result=combine(finality, scope, graded=grade is not None),
     )
+
+
+def _by_log(decided: Decided | None) -> Grade | None:
+    """Take the label from the log where the claim says that it decides."""
+    if decided is None:
+        return None
+    return Grade(label=decided.label, at_ns=decided.at_ns, events=decided.reason.events, by="log")
+
+
+def _with_decided(found: FinalityFound, decided: Decided | None, situation: Situation) -> FinalityFound:
+    """Let a witnessed event decide whatever else is open; that it did not come needs all of it closed."""
+    if decided is None:
+        return found
+    final = situation.sealed and not decided.lost and (decided.closed or found.final)
+    reasons = (decided.reason, *(() if decided.closed and situation.sealed else found.reasons))
+    return replace(found, final=final, intervened=found.intervened and not decided.closed, reasons=reasons)
+
+
+def _with_bound(found: FinalityFound, bound: BoundFound | None) -> FinalityFound:
+    """Say of states that differ which they are, where they keep the claim open."""
+    if bound is None or found.final or not bound.differing:
+        return found
+    text = f"the states that were declared possible differ: {'; '.join(bound.differing)}"
+    reason = Reason(rule="states-differ", text=text, events=bound.events, basis="declared")
+    return replace(found, reasons=(reason, *found.reasons))
 
 
 def _grade_by_service(situation: Situation) -> Grade | None:
@@ -107,7 +123,10 @@ def _label(found: FinalityFound, situation: Situation, grade: Grade | None, outc
     ungraded = grade is not None and grade.label is None
     if ungraded and grade is not None:
         text = f"the {grade.by} gave no label: {grade.cause or 'no reason is known'}"
-        reasons = (Reason(rule="no-label", text=text, events=grade.events), *reasons)
+        reasons = (Reason(rule=grade.rule, text=text, events=grade.events, keeps_open=True), *reasons)
+    if grade is not None and grade.label is not None and grade.by == "grader":
+        text = f"the grader said {grade.label}{f': {grade.reason}' if grade.reason else ''}"
+        reasons = (*reasons, Reason(rule="graded", text=text, events=grade.events))
     final = found.final and not ungraded
     return Finality(
         verdict="final" if final else "unresolved",
@@ -133,7 +152,7 @@ def _observed(
         label=grade.label if grade else None,
         at=None if at_ns is None else moment(at_ns, line.realtime_offset_ns),
         digest=digest,
-        kept_in=KEPT_IN if snapshot and snapshot == line.snapshots[-1] else None,
+        kept_in=snapshot.kept_in if snapshot and snapshot in line.kept else None,
         changed_since=tuple(show(history.path) for history in captured.changed_since[:_NAMED]) if captured else (),
         state=_outcome(situation.facts, captured),
     )

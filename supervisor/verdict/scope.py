@@ -34,16 +34,14 @@ _Found = tuple[str, str, ProcessKey | None, tuple[int, ...]]
 def judge_scope(facts: Facts, policy: Policy, *, sealed: bool) -> Scope:
     """List the violations, and what keeps us from calling the trial clean."""
     names = Names(facts.processes)
-    violations = tuple(
-        violation
-        for found in (
-            _files(facts, policy),
-            _denied(facts),
-            _flows(facts),
-            _contacts(facts, policy),
-            _credentials(facts),
-        )
-        for violation in found
+    violations = (
+        *_files(facts, policy),
+        *_denied(facts),
+        *_flows(facts),
+        *_contacts(facts, policy),
+        *_references(facts),
+        *_orders(facts),
+        *_credentials(facts),
     )
     named = tuple(
         Reason(rule=rule, text=f"{text}, by {names.find(process)}", events=events)
@@ -137,6 +135,19 @@ def _contacts(facts: Facts, policy: Policy) -> Iterator[_Found]:
         rule = "descriptor-outside" if contact.descriptor else "contact-outside"
         failed = f" (failed: {errno.errorcode.get(contact.error, contact.error)})" if contact.error else ""
         yield rule, f"{contact.what}, outside the box{failed}", contact.process, contact.events
+
+
+def _references(facts: Facts) -> Iterator[_Found]:
+    for met in facts.references:
+        text = f"{show(met.path)}, reference material of the grader, was opened"
+        yield "reference-opened", text, met.process, met.events
+
+
+def _orders(facts: Facts) -> Iterator[_Found]:
+    for order in facts.orders:
+        if order.early:
+            events = tuple(match.event for match in order.early)
+            yield "out-of-order", f"{order.then} came before {order.first}", facts.main, events
 
 
 def _credentials(facts: Facts) -> Iterator[_Found]:

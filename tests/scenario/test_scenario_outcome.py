@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import time
 
 import pytest
-from scenario_lab import Lab
+from scenario_lab import Lab, wait_until
 
 pytestmark = pytest.mark.kernel("witness", "overlay", "cgroup")
 
@@ -68,9 +67,13 @@ def test_what_may_not_be_written_is_named_as_left_out(lab: Lab) -> None:
 
 def test_a_conflict_says_which_file_and_what_to_do(lab: Lab) -> None:
     """Somebody else wrote the file meanwhile: it is left alone, and the outcome is not final."""
-    with lab.start("--", "sh", "-c", "sleep 1.5; echo ours > same") as trial:
-        time.sleep(0.8)
+    meeting = lab.work.parent / "meeting"
+    meeting.mkdir()
+    script = f"touch {meeting}/here; while [ ! -e {meeting}/go ]; do sleep 0.02; done; echo ours > same"
+    with lab.start("--shared", str(meeting), "--", "sh", "-c", script) as trial:
+        assert wait_until((meeting / "here").exists)
         (lab.work / "same").write_text("theirs\n")
+        (meeting / "go").touch()
         _, err = trial.communicate()
     assert (lab.work / "same").read_text() == "theirs\n"
     assert b"1 change not applied: changed on the host meanwhile: same" in err
@@ -86,12 +89,12 @@ def test_a_kept_stage_names_the_ways_on(lab: Lab) -> None:
     assert ran.separation == "separate"
 
 
-def test_in_place_nothing_is_said_of_what_was_before(lab: Lab) -> None:
-    """A file of before is not compared; one that the trial made is known to be new."""
+def test_in_place_both_sides_are_known(lab: Lab) -> None:
+    """What was there before was recorded; one that the trial made is known to be new."""
     (lab.work / "old").write_text("old\n")
     ran = lab.sh("echo new > old; echo new > new", "--direct")
     assert {name: (file["net"], file["restored"]) for name, file in ran.files.items()} == {
-        "old": (None, None),
+        "old": ("modified", False),
         "new": ("created", False),
     }
     assert ran.scope == "clean"

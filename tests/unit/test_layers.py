@@ -6,6 +6,9 @@ Nothing is executed: the sources are parsed, imports inside functions and `impor
 from __future__ import annotations
 
 import ast
+import re
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,7 +42,7 @@ STAGES = (
 A module that lies beside the rooms and is not named here belongs to ``supervisor.run``: the line and its parts.
 """
 
-SHARED = frozenset({"supervisor", "supervisor.events", "supervisor.errors"})
+SHARED = frozenset({"supervisor", "supervisor.events", "supervisor.errors", "supervisor.values"})
 """What every stage may import, with the modules below them; they import no stage."""
 
 LAYER_EXCEPTIONS = {
@@ -58,6 +61,10 @@ SYSTEM_ACCESS = {
     "supervisor.watching": "names the directory of all runs in bytes",
     "supervisor.declared": "looks up the places that a policy names on this host",
     "supervisor.concluding": "names paths in bytes and asks for the architecture",
+    "supervisor.grade_box": "holds the descriptors of a grader's box",
+    "supervisor.grading": "names paths in bytes",
+    "supervisor.judging": "names paths in bytes",
+    "supervisor.tape": "asks for the architecture",
     "supervisor.following": "polls the descriptors that a trial's end is seen by",
     "supervisor.trial": "holds the descriptors of one trial",
     "supervisor.settling": "waits for answers and signals, by their descriptors",
@@ -254,3 +261,18 @@ def test_imports_inside_functions_and_relative_ones_are_seen() -> None:
     """The check reads the whole tree, not only the head of a file."""
     tree = ast.parse("def f():\n    from . import writer\n    import os.path\n")
     assert {"supervisor.log.writer", "os.path"} <= set(imports(tree, "supervisor.log.reader", package=False))
+
+
+DISTRIBUTIONS = {"detect_secrets": "detect-secrets", "psycopg": "psycopg[binary]"}
+"""Of modules that are not called as what brings them; what is brought by one of ours is named by that one."""
+
+
+def test_what_is_imported_is_installed_with_us() -> None:
+    """Every module from elsewhere is one of the dependencies, so that they are enough for all of it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = {re.split(r"[<>=]", line)[0].lower().replace("_", "-") for line in project["dependencies"]}
+    ours = {"supervisor", "probes", "policies", ""}
+    imported = {target.partition(".")[0] for path in sources() for target in imported_by(path)}
+    foreign = imported - ours - sys.stdlib_module_names
+    named = {DISTRIBUTIONS.get(module, module).lower().replace("_", "-") for module in foreign}
+    assert named <= declared, f"not among the dependencies: {', '.join(sorted(named - declared))}"

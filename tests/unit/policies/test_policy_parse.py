@@ -87,12 +87,47 @@ def test_the_digest_tells_policies_apart_and_nothing_else() -> None:
     ("body", "place", "message"),
     [
         ("colour = 1", "colour", "unknown key"),
+        ("[claim]\ndecided_by = 'event'", "claim.event", "expected claim.event with decided_by = event only"),
+        ("[claim]\ndecided_by = 'history'", "claim.decided_by", "expected [[order]]"),
+        ("[[order]]\nfirst = 'file.written path=a'", "order[0]", "expected then, got nothing"),
+        ("[[order]]\nfirst = 'a'\nthen = 'file.written'", "order[0].first", "expected a kind of events"),
+        (
+            "[[order]]\nfirst = 'file.wrote path=a'\nthen = 'file.written'",
+            "order[0].first",
+            "expected a kind of events, got 'file.wrote'",
+        ),
+        (
+            "[claim]\ndecided_by = 'event'\nevent = 'file.written name=a'",
+            "claim.event",
+            "expected a field of file.written, got 'name'",
+        ),
+        ("[order]\nfirst = 'a'", "order", "expected an array of tables, got a table"),
+        ("[grade]\nrepeats = 0", "grade.repeats", "expected 1 to 100, got 0"),
+        ("[grade]\nrepeats = true", "grade.repeats", "expected an integer, got a boolean True"),
+        ("[grade]\nselftest = [{outcome = 'a'}]", "grade.selftest[0]", "expected expect, got nothing"),
+        ("[grade]\nselftest = [{outcome = 'a', expect = 'good'}]", "grade.selftest[0].expect", "success or failure"),
+        ("[grade]\nselftest = [{outcome = 'a', expect = 'success'}]", "grade.selftest", "expected grade.command"),
+        ("[grade]\nstates = [{effect = 'wind', reason = 'x'}]", "grade.states[0].effect", "expected a route"),
+        (
+            "[grade]\ncommand = 'a'\nstates = [{effect = 'service', reason = 'x', script = 'a', overlay = 'b'}]",
+            "grade.states[0]",
+            "expected script or overlay, got both",
+        ),
+        (
+            "[grade]\ncommand = 'a'\nstates = [" + "{effect = 'service', reason = 'x'}," * 65 + "]",
+            "grade.states",
+            "expected at most 64 combinations of states, got 65",
+        ),
         ("[network]\nallowed = []", "network.allowed", "unknown key"),
         ("[network]\nallow = ['http://x']", "network.allow[0]", "expected a network such as 203.0.113.0/24"),
+        (
+            "[network]\nmap = {'A.test:1' = '[::1]:1', 'a.test:1' = '[::1]:2'}",
+            "network.map.a.test:1",
+            "one mapping",
+        ),
+        ("[credentials]\nenv = ['AWS_*']", "credentials.env[0]", "the name of one variable"),
         ("[network]\nmap = ['a:1=b:2']", "network.map", "expected a table of"),
         ("[network]\nmap = {'a.test:80' = 'b.test:80'}", "network.map.a.test:80", "expected an address to dial"),
-        ("[claim]\ndecided_by = 'event'", "claim.decided_by", "unknown key"),
-        ("[[order]]\nfirst = 'a'", "order", "unknown key"),
         ("[claim]\nscope = ['a', 2]", "claim.scope[1]", "expected a string, got an integer 2"),
         ("[claim]\nscope = 'a'", "claim.scope", "expected an array of strings, got a string 'a'"),
         ("[stop]\nwall = 90", "stop.wall", "expected a string, got an integer 90"),
@@ -156,6 +191,9 @@ def test_what_is_not_set_is_shown_as_such() -> None:
     shown = render_whole(Policy())
     assert parse_policy(shown, place="p") == Policy()
     for section in SECTIONS:
+        if section.many:
+            assert f"\n# [[{section.name}]] is not set. " in shown
+            continue
         for key in section.keys:
             assert f"\n{key.name} = " in shown or f"\n# {key.name} is not set. " in shown
 
@@ -209,6 +247,7 @@ def test_the_schema_knows_every_key_and_refuses_others() -> None:
     assert schema["additionalProperties"] is False
     for section in SECTIONS:
         table = schema["properties"][section.name]
+        table = table["items"] if section.many else table
         assert table["additionalProperties"] is False
         assert set(table["properties"]) == {key.name for key in section.keys}
     assert schema["properties"]["network"]["properties"]["default"]["enum"] == ["deny", "sinkhole", "allow"]

@@ -1,0 +1,64 @@
+"""What graders did: runs of a grader in a box of its own, whose events are a log of their own (``grades/N``)."""
+
+from __future__ import annotations
+
+from supervisor.events.base import Event
+
+
+class GradeStarted(Event, frozen=True, kw_only=True):
+    """A grader is about to be run.
+
+    Attributes:
+        number: of this run of it; its own log is in ``grades/<number>``.
+        state: what it sees: ``endpoint``, ``within`` or ``settled``; ``selftest:N`` for an example; ``bound:N`` for a
+            possible state.
+        digest: of the captured outcome, None for an example.
+        turn: from 0, counts the repeats of the same state.
+        applied: for a possible state, which of the declared ones were applied, by their place in the policy.
+    """
+
+    number: int
+    state: str
+    digest: str | None = None
+    turn: int = 0
+    applied: tuple[int, ...] = ()
+
+
+class GradeFinished(Event, frozen=True, kw_only=True):
+    """A run of a grader is over; what it did is told from its own log, which this event binds.
+
+    Attributes:
+        number: of the run of it.
+        exit_code, signal: of its shell, by the kernel witness; both None when it never ended by itself or never ran.
+        problem: why it can give no label, whatever it said; None when it ran as it must.
+        passed: what it said in JSON (``{"passed": true}``) on stdout, None when it said nothing of the kind.
+        reason: what it said beside that; ``said`` is the whole JSON object as text.
+        output: the end of what it wrote to stderr, for people.
+        footprint: paths of the workspace that it opened or looked up, relative to it; ``**`` alone: more than are told.
+        listed: directories of the workspace that it listed.
+        elsewhere: absolute paths outside the workspace that it met; ``**`` alone: more than are told.
+        executed: files of the workspace that it ran.
+        log_root: RFC 6962 root of its sealed log; None when it has none.
+    """
+
+    number: int
+    exit_code: int | None
+    signal: int | None
+    problem: str | None = None
+    passed: bool | None = None
+    reason: str | None = None
+    said: str | None = None
+    output: str = ""
+    footprint: tuple[bytes, ...] = ()
+    listed: tuple[bytes, ...] = ()
+    elsewhere: tuple[bytes, ...] = ()
+    executed: tuple[bytes, ...] = ()
+    log_root: str | None = None
+
+
+class OutcomeCaptured(Event, frozen=True, kw_only=True):
+    """The outcome as it was when the trial was over was kept, for graders now and later. ``digest`` covers it."""
+
+    digest: str
+    files: int
+    size_bytes: int
