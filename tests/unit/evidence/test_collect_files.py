@@ -401,3 +401,13 @@ def test_a_file_with_names_nobody_knows_is_changed_there_too(name: str, gaps: li
     trial.found(name, state("1"), None)
     trial.found("linked", None, state("2"))
     assert file_gaps(trial) == gaps
+
+
+@pytest.mark.parametrize(("name", "allowed"), [("/proc/self/fd/new", False), ("/var/out/new", True)])
+def test_a_name_made_in_proc_is_no_name_that_was_allowed(name: str, *, allowed: bool) -> None:
+    """It leads through a descriptor to a place that nobody knows."""
+    trial = begun()
+    trial.file(ev.FileCreated, name, what=ev.Kind.DIRECTORY)
+    trial.delete(name)
+    (file,) = trial.facts(policy_for(files=FilesPolicy(write=("/proc", "/var")))).files
+    assert file.allowed is allowed
