@@ -387,8 +387,12 @@ def _gaps(facts: Facts) -> Iterator[Mark]:
 
 
 def _later(judgement: Judgement) -> Iterator[Mark]:
+    """Tell what acts by itself. A hook or a start-up file is met like any other file, by the run that reads it."""
     for effect in judgement.open_effects:
-        if "runs" in effect.could_affect and effect.route in {Route.SCHEDULE, Route.CONTAINER}:
+        by_itself = effect.route == Route.CONTAINER or (
+            effect.route == Route.SCHEDULE and "outcome" in effect.could_affect
+        )
+        if "runs" in effect.could_affect and by_itself:
             yield Mark("acts-later", effect.what, effect.events, effect.route)
 
 
