@@ -191,14 +191,10 @@ def _collect(parent: Path) -> None:
         for directory in base.glob("supervise-*"):
             if _forget_dead(directory, live) == 0:
                 remove(directory)
-    # A bpffs of its own accord holds two iterators (maps.debug, progs.debug).
+    # A bpffs of its own accord holds two iterators (maps.debug, progs.debug). The directory stays: to remove it would
+    # take away what is mounted there in every other mount namespace, with the pins of trials that run.
     if OWN_BPFFS in bases and not any(OWN_BPFFS.glob("supervise-*")):
         libc.umount2(os.fsencode(OWN_BPFFS))
-        OWN_BPFFS.rmdir()
-    elif not bases and OWN_BPFFS.is_dir():
-        OWN_BPFFS.rmdir()
-    if OWN_BPFFS.parent.is_dir() and not any(OWN_BPFFS.parent.iterdir()):
-        OWN_BPFFS.parent.rmdir()
 
 
 def _forget_dead(directory: Path, live: set[int]) -> int:
