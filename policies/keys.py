@@ -6,7 +6,6 @@ refused: a policy that is silently ignored would let a verdict claim what nobody
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from policies.types import (
@@ -30,6 +29,7 @@ from policies.types import (
     Selftest,
     StopRule,
 )
+from supervisor.values import dataclass
 
 SCHEMA_VERSION = 1
 """The value of the key ``schema``."""

@@ -292,6 +292,9 @@ def parse_rule(text: str, effect: Effect, *, place: str) -> Rule:
     Raises:
         PolicyError: when it is none, or could never allow anything.
     """
+    if "://" in text:
+        hint = "rules name hosts: write api.example.com, or api.example.com:80 for another port than 443"
+        raise PolicyError(f"expected a host, got the URL {text!r}", place=place, hint=hint)
     host, port_text = split_port(text.strip(), place=place)
     port = _rule_port(port_text, effect, place)
     if host == "*":

@@ -12,8 +12,9 @@ Source: RFC 8446 sections 4.1.2 and 5.1, RFC 6066 section 3; values that nobody 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+from supervisor.values import dataclass
 
 MAX_HELLO = 65_536
 """Longest hello that is read. With post-quantum keys, tickets and ECH they reach about 4 KiB."""

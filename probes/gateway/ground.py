@@ -15,7 +15,6 @@ import os
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,6 +22,7 @@ from probes.gateway import netlink
 from probes.kernel import libbpf
 from supervisor.launch import libc
 from supervisor.launch.namespaces import bring_up, enter_network
+from supervisor.values import dataclass
 
 OBJECT = Path(__file__).with_name("divert.bpf.o")
 OWN = {socket.AF_INET: "192.0.2.2", socket.AF_INET6: "2001:db8::2"}

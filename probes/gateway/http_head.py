@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum, auto
 
 from policies.addresses import parse_address, plain_address
@@ -39,6 +38,7 @@ from probes.gateway.http_body import (
     parse_field,
     take,
 )
+from supervisor.values import dataclass
 
 MAX_HEAD = HeadTaker.MAX_HEAD
 _MAX_EMPTY = 64

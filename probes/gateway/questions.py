@@ -6,7 +6,7 @@ of such a name is told that there is none, so that no key for an encrypted hello
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -16,6 +16,7 @@ from policies.addresses import Address, forbidden_class
 from policies.hosts import normal_name
 from policies.network import Action, NetworkRules
 from probes.gateway.answers import Answers
+from supervisor.values import dataclass
 
 _TTL_S = 30
 _MAX_ADDRESSES = 16

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from ipaddress import ip_address
 
 from policies.addresses import Address, parse_address, plain_address
@@ -39,6 +39,7 @@ from probes.gateway.http_head import (
     RequestReader,
     protocol_of,
 )
+from supervisor.values import dataclass
 
 _NOWHERE = ip_address("192.0.2.1")
 """Stands for the address of a name that somebody else will look up: of no class that is out of reach."""

@@ -10,7 +10,6 @@ The laws:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 from policies.types import FilesMode, Policy
 from supervisor.events import MembershipLeft, TrialCounted
@@ -18,6 +17,7 @@ from supervisor.evidence.facts import Coverage, Gap, Loss, OutsideContact, Proce
 from supervisor.evidence.flows import GatewayAccount
 from supervisor.evidence.naming import Names
 from supervisor.evidence.processes import NOBODY, Cast
+from supervisor.values import dataclass, field
 
 ALL = frozenset({"finality", "separation", "scope"})
 _OTHERS = frozenset({"separation", "scope"})

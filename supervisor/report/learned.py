@@ -21,7 +21,7 @@ from policies.keys import SECTIONS
 from policies.network import DEFAULT_PORT
 from policies.types import Commit, FilesMode, NetworkDefault, Policy
 from supervisor.report.safe import safe
-from supervisor.verdict.completion import Completion, FileSeen, FlowSeen
+from supervisor.verdict.completion import Completion, CredentialSeen, FileSeen, FlowSeen
 
 _MANY_IN_ONE = 8
 """So many files in one directory are allowed by the directory."""
@@ -72,12 +72,18 @@ def learn(completion: Completion, base: Policy, *, asked: Iterable[str] = (), dr
     names = ", ".join(sorted(safe(name) for name in dropped if not name.startswith(_OWN_NAMES)))
     if names:
         left_out.append(f"a variable that looks like a credential, to be named if it is needed: {names}")
-    left_out += sorted({f"a credential: {one.name} was {one.action}" for one in completion.effects.credentials})
+    met = {f"a credential: {one.name} was {one.action}" for one in completion.effects.credentials if not _dropped(one)}
+    left_out += sorted(met)
     return Lesson(
         policy=replace(base, name="learned", network=network, files=replace(base.files, write=write)),
         remarks=remarks,
         left_out=tuple(left_out),
     )
+
+
+def _dropped(one: CredentialSeen) -> bool:
+    """Tell whether it is a variable that was left out, which is told by its name."""
+    return one.kind == "env" and one.action == "denied"
 
 
 def watching(base: Policy, *, default: NetworkDefault = NetworkDefault.SINKHOLE) -> Policy:
