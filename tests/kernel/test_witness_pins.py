@@ -118,6 +118,26 @@ def test_trial_of_a_dead_supervisor_does_not_end_with_another() -> None:
     assert ours() == []
 
 
+ELSEWHERE = """
+import contextlib, os
+from probes.kernel import pins
+from supervisor.launch import libc
+from supervisor.launch.cgroup import find_root
+with contextlib.suppress(OSError):
+    libc.umount2(os.fsencode(pins.OWN_BPFFS))
+pins.collect_garbage(find_root())
+"""
+
+
+def test_another_mount_namespace_takes_no_pins_away() -> None:
+    """Who does not see the bpffs, since its mount namespace is older, leaves the place where it is mounted alone."""
+    with WitnessLab() as lab:
+        words = ("unshare", "--mount", "--propagation", "private", sys.executable, "-c", ELSEWHERE)
+        subprocess.run(words, check=True)
+        assert lab.finish(lab.start("/bin/true")).of(ProcessExited)
+        assert len(ours()) == 1
+
+
 @pytest.mark.usefixtures("_alone")
 def test_parent_that_was_made_again_is_watched() -> None:
     """When ``supervise/`` went and came back under another id, a set that was left for the old one is replaced."""
