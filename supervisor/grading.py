@@ -16,6 +16,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from supervisor.evidence.grader_words import read_words
 from supervisor.grade_box import SCRATCH, GraderBox, Job, Ran, run_grader
 from supervisor.launch.inplace import InPlace
 from supervisor.launch.mounting import copy_attributes
+from supervisor.launch.outward import find_outward
 from supervisor.launch.stage import Stage, read_map
 from supervisor.launch.state import RunDir
 from supervisor.launch.stored import find_changed
@@ -42,6 +44,7 @@ EVERYTHING = ("**",)
 """What is captured for a grader: nobody knows before what it will look at."""
 
 _OUTPUT_CHARS = 2000
+_NAMED = 5
 
 Check = Callable[[GraderDid], str | None]
 
@@ -255,8 +258,17 @@ def grade_outcome(trial: Trial, stage: Stage | InPlace, grader: Grader) -> None:
     """Grade the outcome that the claim is about, once nothing of the trial is alive."""
     subject = _in_place(trial) if isinstance(stage, InPlace) else _subject(trial, _capture_settled(trial, stage))
     began_ns = stage.began_ns if isinstance(stage, Stage) else None
-    if grader.repeat(subject, lambda did: _changed_by_others(subject, did, began_ns)):
+    outward = leads_outward(subject, trial.prepared.request.policy, os.fsencode(trial.prepared.workspace))
+    if grader.repeat(subject, lambda did: outward or _changed_by_others(subject, did, began_ns)):
         grader.bound(subject)
+
+
+def leads_outward(subject: Subject, policy: Policy, workspace: bytes) -> str | None:
+    """Say which symlinks of an outcome would show a grader what is no part of it, where there are any."""
+    reference = (*policy.files.read_deny, *policy.grade.reads)
+    captures, named = subject.captures(workspace), policy.claim.outcome
+    found = list(islice(find_outward(workspace, captures, subject.base, reference, named), _NAMED))
+    return f"a symlink of the outcome makes it see what is no part of it: {', '.join(found)}" if found else None
 
 
 def _changed_by_others(subject: Subject, did: GraderDid, began_ns: int | None) -> str | None:

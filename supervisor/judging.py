@@ -36,7 +36,7 @@ from supervisor.events import Event, Origin, TrialSealed
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.grader import GraderDid
 from supervisor.grade_box import GraderBox
-from supervisor.grading import Grader, Subject, claimed_state, grader_environ, nested_layers
+from supervisor.grading import Grader, Subject, claimed_state, grader_environ, leads_outward, nested_layers
 from supervisor.launch.durable import write_whole
 from supervisor.launch.snapshot import digest_kept
 from supervisor.launch.stage import Stage, read_map
@@ -193,7 +193,8 @@ class _Judging:
         grader = self._grader(log)
         grader.show_examples(Path(os.fsdecode(_bytes(self._kept.document["cwd"]))), self._policy.claim.outcome)
         subject = self._stored(facts, state, captured)
-        if grader.repeat(subject, lambda did: self._unlike(facts, subject, did)):
+        outward = leads_outward(subject, self._policy, self._kept.manifest.workspace)
+        if grader.repeat(subject, lambda did: outward or self._unlike(facts, subject, did)):
             grader.bound(subject)
         return self._kept.facts(self._policy, grades=self._told(log))
 
