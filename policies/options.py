@@ -6,7 +6,7 @@ Options that can be repeated add to what the policy lists; the others replace wh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from policies.amounts import parse_count, parse_cpus, parse_memory
 from policies.durations import parse_duration, parse_period
@@ -29,6 +29,7 @@ from policies.types import (
     StopRule,
 )
 from supervisor.errors import PolicyError, UsageError
+from supervisor.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

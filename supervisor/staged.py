@@ -136,7 +136,8 @@ def _require_stage(run: RunDir, stage: Stage) -> None:
         message = f"nothing is staged: it was discarded at {done.at}"
     else:
         message = f"nothing is staged: {_already(run)}" if stage.committed else "nothing is staged"
-    raise UsageError(message, place=run.id)
+    hint = "with `--commit never` a stage is kept, what is not allowed among it" if done is None else None
+    raise UsageError(message, place=run.id, hint=hint)
 
 
 def _manifest(run: RunDir) -> Manifest:

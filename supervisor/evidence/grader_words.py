@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from supervisor.values import dataclass
 
 _BEGINS = re.compile(r"^[ \t]*\{", re.MULTILINE)
 _SURROGATES = re.compile("[\ud800-\udfff]")

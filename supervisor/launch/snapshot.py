@@ -14,10 +14,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -27,6 +26,7 @@ from supervisor.launch.merged import Merged
 from supervisor.launch.observe import Observer
 from supervisor.launch.tree import Tree, by_descriptor, join, split
 from supervisor.launch.whiteouts import Entry, read_entry
+from supervisor.values import dataclass
 
 _KEPT = ("trusted.overlay.opaque", "trusted.overlay.redirect")
 
@@ -106,6 +106,8 @@ def capture(view: Merged, footprint: Footprint, observer: Observer, target: Path
         observer: digests content.
         target: the directory to make; an older snapshot in it is removed.
     """
+    import shutil  # noqa: PLC0415 - 3 ms
+
     shutil.rmtree(target, ignore_errors=True)
     upper = target / "upper"
     upper.mkdir(mode=0o700, parents=True)

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from policies.addresses import METADATA, forbidden_class, parse_address
-from policies.canonical import policy_to_mapping, toml_value
+from policies.canonical import policy_to_mapping, toml_tables, toml_value
 from policies.hosts import normal_name, written
 from policies.keys import SECTIONS
 from policies.network import DEFAULT_PORT
 from policies.types import Commit, FilesMode, NetworkDefault, Policy
 from supervisor.report.safe import safe
-from supervisor.verdict.completion import Completion, FileSeen, FlowSeen
+from supervisor.verdict.completion import Completion, CredentialSeen, FileSeen, FlowSeen
 
 _MANY_IN_ONE = 8
 """So many files in one directory are allowed by the directory."""
@@ -71,12 +71,18 @@ def learn(completion: Completion, base: Policy, *, asked: Iterable[str] = (), dr
     names = ", ".join(sorted(safe(name) for name in dropped if not name.startswith(_OWN_NAMES)))
     if names:
         left_out.append(f"a variable that looks like a credential, to be named if it is needed: {names}")
-    left_out += sorted({f"a credential: {one.name} was {one.action}" for one in completion.effects.credentials})
+    met = {f"a credential: {one.name} was {one.action}" for one in completion.effects.credentials if not _dropped(one)}
+    left_out += sorted(met)
     return Lesson(
         policy=replace(base, name="learned", network=network, files=replace(base.files, write=write)),
         remarks=remarks,
         left_out=tuple(left_out),
     )
+
+
+def _dropped(one: CredentialSeen) -> bool:
+    """Tell whether it is a variable that was left out, which is told by its name."""
+    return one.kind == "env" and one.action == "denied"
 
 
 def watching(base: Policy, *, default: NetworkDefault = NetworkDefault.SINKHOLE) -> Policy:
@@ -232,7 +238,7 @@ def render(lesson: Lesson, *, command: str) -> str:
     lines = [f"# Learned from: {safe(command)}", "# It allows what was seen, once. Read it before you use it."]
     lines += [f"# Not allowed: {words}" for words in lesson.left_out]
     lines += [f"{key} = {toml_value(mapping[key])}" for key in ("schema", "name")]
-    for section in SECTIONS:
+    for section in (section for section in SECTIONS if not section.many):
         told = {
             name: value
             for name, value in mapping[section.name].items()
@@ -241,6 +247,8 @@ def render(lesson: Lesson, *, command: str) -> str:
         if told:
             lines += ["", f"[{section.name}]"]
             lines += [line for name, value in told.items() for line in _key_lines(lesson, section.name, name, value)]
+    for name in (*(section.name for section in SECTIONS if section.many), "services"):
+        lines += toml_tables(name, mapping.get(name, ()))
     return "\n".join(lines) + "\n"
 
 
