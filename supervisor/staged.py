@@ -61,7 +61,8 @@ def commit_staged(run: RunDir, *, force: bool = False) -> str:
     if before:
         return f"{run.id}: {_already(run)}: nothing is left to do"
     left = f", {count(len(applied.left_out), 'path')} not allowed and left out" if applied.left_out else ""
-    return f"{run.id}: {changes} applied to {where}{left}"
+    half = "" if run.completion.exists() else "; its supervisor was ended before it was: they may be half-done"
+    return f"{run.id}: {changes} applied to {where}{left}{half}"
 
 
 def discard_staged(run: RunDir) -> str:
