@@ -168,6 +168,7 @@ def test_a_run_that_goes_on_is_left_alone(run: RunDir, capfd: pytest.CaptureFixt
     """Staged writes of a living trial are its own."""
     from supervisor.launch.owner import Owner  # noqa: PLC0415  (only this test has a living owner)
 
+    run.completion.unlink()
     run.write_owner(Owner.current())
     assert main(["commit", "last"]) == 125
     assert main(["discard", "last"]) == 125
