@@ -288,3 +288,17 @@ def test_the_interpreter_is_not_asked_to_import_what_no_policy_needs() -> None:
     """Clients of databases are imported when they are first needed."""
     source = "import probes.services.asking, sys; sys.exit(any(m in sys.modules for m in ('redis', 'psycopg')))"
     assert subprocess.run([sys.executable, "-c", source], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "operation", ["../done", "..", "-h", "$(id)", "a b", "a/b", "a?b", "a#b", "a%2fb", "\u0663", "a\n"]
+)
+def test_what_the_trial_announced_is_an_id_and_nothing_more(tmp_path: Path, operation: str) -> None:
+    """It would lead the question to another file, address or option, of which the answer is nothing: unknown."""
+    (tmp_path / "done").write_text("done")
+    (tmp_path / "orders").mkdir()
+    options: Mapping[str, Option] = {"path": f"{tmp_path}/orders/{{operation}}", "absent": "failed", **WORDS}
+    assert ask(SettleKind.FILE, options, operation=operation).status is ServiceStatus.UNKNOWN
+    assert ask(SettleKind.FILE, options, operation="a-1_b:2").status is ServiceStatus.FAILED
+    words: Mapping[str, Option] = {"command": ("sh", "-c", "test {operation}")}
+    assert ask(SettleKind.COMMAND, words, operation=operation).status is ServiceStatus.UNKNOWN
