@@ -297,8 +297,8 @@ def test_what_the_trial_announced_is_an_id_and_nothing_more(tmp_path: Path, oper
     """It would lead the question to another file, address or option, of which the answer is nothing: unknown."""
     (tmp_path / "done").write_text("done")
     (tmp_path / "orders").mkdir()
-    options: Mapping[str, Option] = {"path": f"{tmp_path}/orders/{{operation}}", "absent": "failed", **WORDS}
-    assert ask(SettleKind.FILE, options, operation=operation).status is ServiceStatus.UNKNOWN
-    assert ask(SettleKind.FILE, options, operation="a-1_b:2").status is ServiceStatus.FAILED
-    words: Mapping[str, Option] = {"command": ("sh", "-c", "test {operation}")}
-    assert ask(SettleKind.COMMAND, words, operation=operation).status is ServiceStatus.UNKNOWN
+    by_file = asker(SettleKind.FILE, path=f"{tmp_path}/orders/{{operation}}", absent="failed", **WORDS)
+    assert by_file.ask([operation]).status is ServiceStatus.UNKNOWN
+    assert by_file.ask(["a-1_b:2"]).status is ServiceStatus.FAILED
+    by_command = asker(SettleKind.COMMAND, command=("sh", "-c", "test {operation}"))
+    assert by_command.ask([operation]).status is ServiceStatus.UNKNOWN
