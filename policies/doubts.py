@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.addresses import parse_address
-from policies.hosts import written
 from policies.keys import CLAIM, FILES, Shape
-from policies.network import Effect, parse_mapping, parse_rules
 from policies.types import NetworkDefault, Policy
 
 _OTHER_GLOBS = frozenset("[]{}")
@@ -29,6 +26,10 @@ def _useless_mappings(policy: Policy) -> Iterator[str]:
     network = policy.network
     if network.default is not NetworkDefault.DENY or not network.map:
         return
+    from policies.addresses import parse_address  # noqa: PLC0415  (10 ms that hardly any policy needs)
+    from policies.hosts import written  # noqa: PLC0415  (as above)
+    from policies.network import Effect, parse_mapping, parse_rules  # noqa: PLC0415  (as above)
+
     rules = parse_rules(network.allow, Effect.ALLOW, place="network.allow")
     for text in network.map:
         mapping = parse_mapping(text, place="network.map")

@@ -15,7 +15,6 @@ a bundle (``@github``). Without a port an allowing rule means 443, a denying one
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -35,6 +34,7 @@ from policies.addresses import (
 from policies.hosts import ANY_PORT, parse_host, parse_name, parse_port, split_port, written
 from policies.types import NetworkDefault
 from supervisor.errors import PolicyError
+from supervisor.values import dataclass, field
 
 DEFAULT_PORT = 443
 _DECISIONS_KEPT = 4096

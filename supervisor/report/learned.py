@@ -57,7 +57,8 @@ def learn(completion: Completion, base: Policy, *, asked: Iterable[str] = (), dr
         dropped: names that were left out of the environment.
     """
     rules, maps, left_out = _hosts(completion.effects.network, asked)
-    globs = _globs(completion.effects.files)
+    made = tuple(one.name for one in completion.effects.credentials if one.action in _MADE and one.fingerprint is None)
+    globs = _globs(one for one in completion.effects.files if not _is_one_of(one, made))
     network = replace(
         base.network,
         default=NetworkDefault.DENY,
@@ -178,6 +179,15 @@ def _globs(files: Iterable[FileSeen]) -> dict[str, str]:
     return {glob: f"{count} path{'' if count == 1 else 's'}" for glob, count in sorted(covered.items())}
 
 
+def _is_one_of(one: FileSeen, credentials: tuple[str, ...]) -> bool:
+    """Tell whether a file is one of the credentials that were made or written, by their whole paths or below ``~``."""
+    path = _path_bytes(one).decode("utf-8", "surrogateescape")
+    return any(
+        name == path or name.endswith(f"/{path}") or (name.startswith("~/") and path.endswith(name[1:]))
+        for name in credentials
+    )
+
+
 def _made_whole(found: Iterable[_Written]) -> tuple[bytes, ...]:
     """Give the outermost directories that the trial made and filled."""
     below = Counter(above for one in found for above in _above(one.path))
@@ -252,6 +262,7 @@ def render(lesson: Lesson, *, command: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+_MADE = frozenset({"written", "created"})
 _ALWAYS = frozenset({("network", "default"), ("files", "write")})
 
 
