@@ -248,7 +248,7 @@ def parse_announcement(note: str) -> tuple[str, str] | None:
     if not isinstance(service, str) or not isinstance(operation, str) or not 0 < len(operation) <= _OPERATION_CHARS:
         return None
     if not operation.isprintable():
-        return None  # no id: control characters, and halves of characters, which no service could be asked about
+        operation = operation.encode("unicode_escape").decode()[:_OPERATION_CHARS]  # in the log as it was said
     return service, operation
 
 

@@ -1,10 +1,12 @@
 """What adapters have in common: the question, the answer, and what a word means.
 
-The rule: an answer that the policy gives no meaning is unknown, never settled.
+The rules: an answer that the policy gives no meaning is unknown, never settled; what the trial announced is an id in
+what is asked, and never part of an address, a path or a command by itself.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +14,7 @@ from dataclasses import dataclass, field
 from policies.types import ServiceStatus, Settle
 
 DETAIL_CHARS = 200
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@~-]*")
 
 _WORST_FIRST = (
     ServiceStatus.UNKNOWN,
@@ -53,7 +56,16 @@ class Question:
         return left_s
 
     def fill(self, text: str) -> str:
-        """Put the run and the operation into a text that has ``{run}`` or ``{operation}`` in it."""
+        """Put the run and the operation into a text that has ``{run}`` or ``{operation}`` in it.
+
+        The trial chose the operation: in an address, a path or a command only a plain id is not more than that.
+
+        Raises:
+            LookupError: the operation is no plain id.
+        """
+        if "{operation}" in text and self.operation and not _PLAIN.fullmatch(self.operation):
+            message = f"expected letters, digits and . _ : @ ~ - after a letter or a digit, got {self.operation!r}"
+            raise LookupError(message)
         return text.replace("{run}", self.run).replace("{operation}", self.operation or "")
 
     def secret(self, settle: Settle, option: str) -> str | None:
