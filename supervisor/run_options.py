@@ -44,6 +44,11 @@ def add_learn_options(parser: argparse.ArgumentParser) -> None:
 
 def _policy_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
+        "--validate",
+        metavar="COMMAND",
+        help="apply what was written, and send what was held, only if this shell command accepts all of it (exit 0)",
+    )
+    group.add_argument(
         "-p", "--policy", metavar="NAME|FILE", help="what may happen and what is claimed (default: default)"
     )
     group.add_argument("--name", metavar="TEXT", help="what to call this run in lists and reports")

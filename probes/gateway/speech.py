@@ -149,6 +149,13 @@ class Speech:
             return self._inner.waiting
         return not self._open and (bool(self._kept) or self._hello is not None)
 
+    @property
+    def whole(self) -> bool:
+        """Tell whether everything that was begun was also ended, as far as that can be told."""
+        if self._inner is not None:
+            return self._inner.whole
+        return not self._kept and (self._requests is None or self._requests.between)
+
     def feed(self, data: bytes) -> bytes:
         """Take what the client said next; give what is to be passed on.
 

@@ -233,6 +233,14 @@ def render(lesson: Lesson, *, command: str) -> str:
     lines += [f"# Not allowed: {words}" for words in lesson.left_out]
     lines += [f"{key} = {toml_value(mapping[key])}" for key in ("schema", "name")]
     for section in SECTIONS:
+        if section.many:
+            for table in mapping[section.name]:
+                lines += [
+                    "",
+                    f"[[{section.name}]]",
+                    *(f"{name} = {toml_value(value)}" for name, value in table.items()),
+                ]
+            continue
         told = {
             name: value
             for name, value in mapping[section.name].items()
