@@ -58,6 +58,8 @@ class Waiting:
     def decide(self) -> str | None:
         """Ask the validator, then reach every server; gives why nothing may be released, or None."""
         self.trial.tell(Phase.JUDGING)
+        if self.held:
+            self.trial.gateway.seal_held()  # what is sent is what the validator was told of
         description = self._describe()
         started = self.trial.record(
             ValidationStarted,

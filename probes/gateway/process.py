@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import fcntl
 import gc
 import os
 import resource
@@ -95,7 +96,7 @@ class Gateway:
         ready, set_ready = os.pipe2(os.O_CLOEXEC)
         memory = -1
         if policy.default is NetworkDefault.HOLD:
-            memory = os.memfd_create("held", os.MFD_CLOEXEC)
+            memory = os.memfd_create("held", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         supervisor = os.getpid()
         try:
@@ -166,6 +167,14 @@ class Gateway:
                 self._control.send(b"stop")
         self._thread.join(_STOP_S)
         self._thread = None
+
+    def seal_held(self) -> None:
+        """Let nobody, its own process included, change what it holds any more, after `stop`.
+
+        Raises:
+            OSError: that cannot be had.
+        """
+        fcntl.fcntl(self.memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
 
     def reach(self, connection: int) -> str | None:
         """Have it dial for a connection that it holds, after `stop`; gives why that failed."""

@@ -7,7 +7,7 @@ import http.server
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +58,7 @@ class Servers:
     ports: dict[str, int] = field(default_factory=dict)
     asked: list[tuple[str, bytes]] = field(default_factory=list)
     raw: list[bytes] = field(default_factory=list)
+    on_request: Callable[[], object] = lambda: None
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -74,6 +75,7 @@ def serve() -> Iterator[Servers]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             made.asked.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
+            made.on_request()
             self.send_response(201)
             self.end_headers()
             self.wfile.write(b"thanks")
@@ -257,6 +259,37 @@ def test_a_server_that_is_gone_lets_nothing_through(tmp_path: Path) -> None:
     assert ran.report["stage"]["state"] == "kept"
     assert "connection refused" in ran.report["stage"]["why"]
     assert ran.report["validation"]["discarded"] == 2
+
+
+def test_only_a_final_outcome_is_asked_about(tmp_path: Path) -> None:
+    """Where only final outcomes are applied, one that is not is not even shown: nothing is sent, the stage is kept."""
+    lab, policy = make_lab(tmp_path)
+    words = ("--validate", "true", "--commit", "final", "--period", "eventually", "--settle", "0s")
+    with serve() as servers:
+        script = f"{SCRIPT}\nimport subprocess\nsubprocess.Popen(['sleep', '600'], start_new_session=True)"
+        ran = lab.run("-p", policy, *words, *servers.options, "--", *python(script, "accept"))
+    assert (servers.asked, servers.raw) == ([], [])
+    assert lab.events("validation.started") == []
+    assert [one["reason"] for one in lab.events("connection.discarded")] == [
+        "only a final outcome is released, and this one is not"
+    ] * 2
+    assert ran.report["stage"]["state"] == "kept"
+    assert ran.finality == "unresolved"
+
+
+def test_a_supervisor_that_dies_while_it_sends_leaves_what_it_had_decided(tmp_path: Path) -> None:
+    """Killed at the first request: the acceptance is on record, no other connection is begun, and none said to be."""
+    lab, policy = make_lab(tmp_path)
+    with serve() as servers:
+        options = ("-p", policy, "--validate", "true", *servers.options)
+        with lab.start(*options, "--", *python(SCRIPT, "accept")) as process:
+            servers.on_request = process.kill
+            process.communicate(timeout=60)
+    assert servers.asked[:1] == [("/first", b"one")]
+    assert servers.raw in ([], [b""])  # it was dialled before, and sent nothing
+    assert [event["accepted"] for event in lab.events("validation.finished")] == [True]
+    assert lab.events("connection.released") == []
+    assert lab.call("verify", "last").returncode != 0
 
 
 def test_a_validator_that_takes_too_long_refuses(tmp_path: Path) -> None:
