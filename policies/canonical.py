@@ -58,7 +58,7 @@ def _render(policy: Policy, *, unset: bool) -> str:
     mapping = policy_to_mapping(policy)
     head = [f"{key} = {toml_value(mapping[key])}" for key in ("schema", "name")]
     tables = [line for section in SECTIONS for line in _toml_table(section, mapping[section.name], unset=unset)]
-    services = [line for table in mapping.get("services", ()) for line in _toml_service(table)]
+    services = toml_tables("services", mapping.get("services", ()))
     return "\n".join([*head, *tables, *services]) + "\n"
 
 
@@ -101,7 +101,7 @@ def _plain(key: Key, value: object) -> Any:  # noqa: ANN401, C901, PLR0911  (wha
 def _toml_table(section: Section, table: Any, *, unset: bool) -> list[str]:  # noqa: ANN401  (as `_value` gives it)
     if section.many:
         absent = ["", f"# [[{section.name}]] is not set. {section.about}"] if unset and not table else []
-        return absent or _toml_tables(section, table)
+        return absent or toml_tables(section.name, table)
     lines = ["", f"[{section.name}]"]
     for key in section.keys:
         if key.name in table:
@@ -111,15 +111,12 @@ def _toml_table(section: Section, table: Any, *, unset: bool) -> list[str]:  # n
     return lines
 
 
-def _toml_tables(section: Section, tables: Sequence[Mapping[str, Any]]) -> list[str]:
+def toml_tables(name: str, tables: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Give the lines of an array of tables, each with an empty line before it."""
     lines: list[str] = []
     for table in tables:
-        lines += ["", f"[[{section.name}]]", *(f"{name} = {toml_value(value)}" for name, value in table.items())]
+        lines += ["", f"[[{name}]]", *(f"{key} = {toml_value(value)}" for key, value in table.items())]
     return lines
-
-
-def _toml_service(table: Mapping[str, Any]) -> list[str]:
-    return ["", "[[services]]", *(f"{name} = {toml_value(value)}" for name, value in table.items())]
 
 
 def toml_value(value: object) -> str:

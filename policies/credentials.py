@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
 from functools import lru_cache
 from pathlib import Path
 
 from policies.types import Policy
+from supervisor.values import dataclass
 
 REDACTED_MIN_BYTES = 6
 """A passed value that is shorter is no secret worth hiding: it would be met everywhere by chance."""

@@ -16,7 +16,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+from supervisor.values import dataclass
 
 _NEVER = rb"(?!)"
 _WILDCARDS = frozenset(b"*?")

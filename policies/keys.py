@@ -6,7 +6,6 @@ refused: a policy that is silently ignored would let a verdict claim what nobody
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from policies.types import (
@@ -31,6 +30,7 @@ from policies.types import (
     StopRule,
     ValidatePolicy,
 )
+from supervisor.values import dataclass
 
 SCHEMA_VERSION = 1
 """The value of the key ``schema``."""
@@ -328,16 +328,16 @@ CREDENTIALS = Section(
             field="env",
             shape=Shape.TEXTS,
             about="Names of the environment that are kept although they look secret.",
-            pattern=r"[^=\x00]+",
-            expects="the name of a variable, without =",
+            pattern=r"[^=\x00\s*?/\[\]]+",
+            expects="the name of one variable, without = and *",
         ),
         Key(
             name="pass",
             field="passed",
             shape=Shape.TEXTS,
             about="Names of the environment that are passed as credentials; one that is not set is an error.",
-            pattern=r"[^=\x00]+",
-            expects="the name of a variable, without =",
+            pattern=r"[^=\x00\s*?/\[\]]+",
+            expects="the name of one variable, without = and *",
         ),
         Key(
             name="mask",

@@ -361,12 +361,15 @@ def _mappings(value: object, place: str) -> tuple[str, ...]:
 
     if not isinstance(value, dict):
         _refuse('a table of "HOST:PORT" = "ADDR:PORT"', value, place)
-    return tuple(
-        sorted(
-            str(mapping_from_pair(source, _text(target, f"{place}.{source}"), place=f"{place}.{source}"))
-            for source, target in value.items()
-        )
-    )
+    read: dict[tuple[str, int], str] = {}
+    for source, target in value.items():
+        at = f"{place}.{source}"
+        one = mapping_from_pair(source, _text(target, at), place=at)
+        if (one.host, one.port) in read:
+            message = f"expected one mapping of a host and port, got another spelling of {read[one.host, one.port]!r}"
+            raise PolicyError(message, place=at)
+        read[one.host, one.port] = str(one)
+    return tuple(sorted(read.values()))
 
 
 def _places(value: object, place: str) -> tuple[SharedPlace, ...]:

@@ -12,8 +12,10 @@ Laws:
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -54,6 +56,7 @@ class Redactor:
         self._counts: Counter[tuple[str, str]] = Counter()
         self._lock = Lock()
         self._values = tuple((name, value) for name, value in listed if len(value) >= CUT_MIN_BYTES)
+        self._paths = tuple(_Path.of(name, value) for name, value in listed if value.strip(b"/").count(b"/"))
 
     @property
     def empty(self) -> bool:
@@ -67,7 +70,7 @@ class Redactor:
 
     def may_hold(self, data: bytes) -> bool:
         """Tell cheaply whether there may be something to take out; False is certain."""
-        if any(form in data for form in self._short):
+        if any(form in data for form in self._short) or any(path.probe in data for path in self._paths):
             return True
         whole = memoryview(data)[: len(data) // _GRAM * _GRAM].cast("Q")
         return bool(self._pieces) and not self._pieces.isdisjoint(whole)
@@ -85,6 +88,10 @@ class Redactor:
             if count := data.count(form):
                 data = data.replace(form, _marker(name, len(form)))
                 self._count(name, where, count)
+        for path in self._paths:
+            if path.probe in data:
+                data, count = path.form.subn(path.replace, data)
+                self._count(path.name, where, count)
         return data
 
     def sweep(self, data: bytes, *, where: str) -> bytes:
@@ -111,7 +118,7 @@ class Redactor:
         return text if found is raw else found.decode("utf-8", "surrogatepass")
 
     def _count(self, name: str, where: str, count: int) -> None:
-        if where:
+        if where and count:
             with self._lock:
                 self._counts[name, where] += count
 
@@ -123,6 +130,29 @@ class Redactor:
             yield name, where, count
 
 
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """A value with slashes as a path of the kernel has it: components leaf first, with something before and behind.
+
+    What stands instead is what the path would be without the value, so that it is found again.
+    """
+
+    name: str
+    size: int
+    probe: bytes
+    form: re.Pattern[bytes]
+
+    @classmethod
+    def of(cls, name: str, value: bytes) -> _Path:
+        first, *between, last = [part for part in value.split(b"/") if part]
+        middle = b"".join(re.escape(part) + rb"\0" for part in reversed(between))
+        form = re.escape(last) + rb"([^\0]{0,255})\0" + middle + rb"([^\0]{0,255})" + re.escape(first)
+        return cls(name, len(b"/".join((first, *between, last))), max(first, last, *between, key=len), re.compile(form))
+
+    def replace(self, found: re.Match[bytes]) -> bytes:
+        return found[2] + _marker(self.name, self.size) + found[1]
+
+
 NOTHING_HIDDEN = Redactor(())
 """Takes nothing out of anything."""
 
@@ -130,10 +160,12 @@ NOTHING_HIDDEN = Redactor(())
 def _forms(value: bytes) -> Iterator[bytes]:
     from policies.encodings import base32_forms, base64_forms, url_encoded  # noqa: PLC0415 - see above
 
-    yield value
-    yield value.lower()
-    if b"/" in value:
-        yield b"\0".join(reversed(value.split(b"/")))
+    # Without slashes at its ends, and once: a path has them between components only, and must be hidden in one way.
+    stripped = value.strip(b"/")
+    value = stripped if len(stripped) >= REDACTED_MIN_BYTES else value
+    for text in (value, b"/".join(filter(None, value.split(b"/")))):
+        yield text
+        yield text.lower()
     for text in base64_forms(value):
         yield text
         yield text.translate(_URL_SAFE)

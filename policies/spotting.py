@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from policies.encodings import Encoding, base32_forms, base64_forms, url_decoded
+from supervisor.values import dataclass, field
 
 VALUE_MIN_BYTES = 12
 """A shorter value would be met by chance in its shorter forms."""

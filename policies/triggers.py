@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from policies.globs import Globs, compile_globs
+from supervisor.values import dataclass
 
 
 class When(StrEnum):

@@ -5,8 +5,9 @@ All durations are seconds, all globs are relative to the workspace unless they b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from supervisor.values import dataclass, field
 
 
 class PeriodKind(StrEnum):

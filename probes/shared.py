@@ -14,11 +14,11 @@ import os
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from supervisor.events.places import Sighting
+from supervisor.values import dataclass
 
 if TYPE_CHECKING:
     import inotify_simple

@@ -7,9 +7,9 @@ done inside by our init; whether they were refused is read from the kernel witne
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from supervisor.events import ConnectionAttempted, ConnectionBlocked, Event, FileOpened, ProcessKey
+from supervisor.values import dataclass
 
 CORE_PATTERN = b"/proc/sys/kernel/core_pattern"
 OUTSIDE_IP = "192.0.2.1"

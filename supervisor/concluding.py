@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from policies.canonical import policy_digest
@@ -37,6 +37,7 @@ from supervisor.report.attestation import make_statement
 from supervisor.request import Outcome, Phase
 from supervisor.searching import Outgoing, redacted_paths, search
 from supervisor.trial import Trial
+from supervisor.values import dataclass
 from supervisor.verdict.argue import argue
 from supervisor.verdict.completion import Completion, LogFigures, json_parts
 from supervisor.verdict.judge import Judgement, judge

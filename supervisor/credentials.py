@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +28,7 @@ from probes.credentials.keeper import Keeper
 from supervisor.errors import UsageError
 from supervisor.events import CanaryPlaced, CredentialDropped, CredentialGuarded, CredentialPassed, Event
 from supervisor.launch.view import Planted
+from supervisor.values import dataclass
 
 if TYPE_CHECKING:  # only runs with decoys need these, and each module costs a millisecond or two
     from probes.credentials.canaries import Decoy

@@ -12,12 +12,12 @@ import contextlib
 import glob
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from policies.globs import literal
 from policies.types import Policy
 from supervisor.errors import UsageError
 from supervisor.launch.mounts import is_below
+from supervisor.values import dataclass, field
 
 _OWN = (b"/tmp", b"/run", b"/dev/shm")
 _KERNEL = (b"/proc", b"/sys", b"/dev")

@@ -13,7 +13,6 @@ import os
 import select
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from policies.types import AtEndpoint, LimitRole, PeriodKind, StopRule
@@ -33,6 +32,7 @@ from supervisor.launch.terminal import stop_ourselves
 from supervisor.request import Phase
 from supervisor.signals import ENDING, FORWARDED, Signals
 from supervisor.trial import Trial, wait_until_empty
+from supervisor.values import dataclass
 
 if TYPE_CHECKING:
     from supervisor.launch.inplace import InPlace

@@ -315,6 +315,7 @@ def _told(ran: Ran) -> dict[str, Any]:
         "output": ran.stderr.decode("utf-8", "replace")[-_OUTPUT_CHARS:],
         "footprint": did.footprint if did else (),
         "listed": did.listed if did else (),
+        "elsewhere": did.elsewhere if did else (),
         "executed": did.executed if did else (),
         "log_root": ran.log_root,
     }

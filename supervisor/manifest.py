@@ -6,7 +6,6 @@ It holds names of the environment, never values.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from policies.canonical import policy_digest, policy_to_mapping
@@ -15,6 +14,7 @@ from policies.redaction import NOTHING_HIDDEN, Redactor
 from policies.types import Policy
 from supervisor.errors import LogUnreadableError, PolicyError
 from supervisor.request import RunRequest
+from supervisor.values import dataclass, field
 
 SCHEMA = "manifest/1"
 

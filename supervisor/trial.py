@@ -13,7 +13,6 @@ import os
 import select
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +65,7 @@ from supervisor.preparing import Prepared
 from supervisor.redacting import redact_event
 from supervisor.request import Phase, Progress
 from supervisor.tape import E, Tape, record
+from supervisor.values import dataclass, field
 from supervisor.watching import Sharing
 
 if TYPE_CHECKING:  # hardly any trial has services
@@ -393,7 +393,8 @@ def _watch_services(trial: Trial, stack: ExitStack) -> None:
 
 def _import_later() -> None:
     """Import what is needed after the trial while its box builds itself."""
-    importlib.import_module("supervisor.concluding")
+    for name in ("supervisor.concluding", "shutil"):
+        importlib.import_module(name)
 
 
 def _record_told(log: LogWriter, witness: KernelWitness, tape: Tape, told: Told) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from supervisor.evidence.facts import Observed
 from supervisor.evidence.foreign import find_foreign
 from supervisor.launch.mounts import parse_mountinfo
 from supervisor.launch.sharing import SharedStates
+from supervisor.values import dataclass
 
 if TYPE_CHECKING:
     from supervisor.trial import Trial

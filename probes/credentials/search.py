@@ -10,11 +10,11 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 
 from policies.spotting import VALUE_MIN_BYTES, Spotter
 from probes.credentials.patterns import find_looks
 from supervisor.launch.tree import Tree
+from supervisor.values import dataclass, field
 
 _CHUNK = 1 << 18
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

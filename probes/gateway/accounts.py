@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from policies.hosts import written
 from probes.gateway.loop import boottime_ns
 from probes.gateway.speech import Place, Refused, Said, what_it_names
 from supervisor.events import ConnectionAllowed, ConnectionBlocked, ConnectionClosed, ConnectionSinkholed, Origin
+from supervisor.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

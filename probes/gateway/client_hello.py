@@ -12,8 +12,9 @@ Source: RFC 8446 sections 4.1.2 and 5.1, RFC 6066 section 3; values that nobody 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+from supervisor.values import dataclass
 
 MAX_HELLO = 65_536
 """Longest hello that is read. With post-quantum keys, tickets and ECH they reach about 4 KiB."""
@@ -22,12 +23,23 @@ RECORD_HEADER = 5
 HANDSHAKE_HEADER = 4
 
 _RECORD_CHANGE_CIPHER = 20
+_RECORD_ALERT = 21
 _RECORD_HANDSHAKE = 22
 _RECORD_DATA = 23
 _MESSAGE_CLIENT_HELLO = 1
+_MESSAGE_SERVER_HELLO = 2
+TLS_1_3 = 0x0304
 _TLS_MAJOR = 3
 _RANDOM = 32
 _MAX_SESSION_ID = 32
+_RETRY_RANDOM = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
+"""Stands in a server's hello that asks for another one of the client (RFC 8446 section 4.1.3)."""
+_MISREAD: dict[int, tuple[int | None, ...]] = {
+    _RECORD_CHANGE_CIPHER: (0, 1, 1),
+    _RECORD_ALERT: (0, 2, None),
+    _RECORD_HANDSHAKE: (None, None, _MESSAGE_CLIENT_HELLO),
+}
+"""Length and first byte of records that a server may pass over, or read, although no client begins like that."""
 
 
 class Extension(IntEnum):
@@ -142,19 +154,23 @@ class HelloReader:
 class SecondHello:
     """Watches what a client sends after its hello: when the server asks for another one, it must name the same host.
 
-    A server may ask (HelloRetryRequest, RFC 8446 section 4.1.4), and some take the name from the second hello. What is
-    held back until that is known is given later; nothing is read any more once there can be no second hello.
+    A server may ask (HelloRetryRequest, RFC 8446 section 4.1.4), and OpenSSL takes the name from the second hello. What
+    is held back until that is known is given later; nothing is read any more once there can be no second hello: when
+    the server answered in another way, or when the second hello was seen.
     """
-
-    MAX_EARLY = 262_144
-    """Early data that is looked over; servers take far less."""
 
     def __init__(self, first: ClientHello) -> None:
         """Begin behind the first hello."""
         self._first = first
         self._kept = bytearray()
-        self._early = 0
+        self._answer = bytearray()
+        self._asked = False
         self.done = False
+
+    @property
+    def holding(self) -> bool:
+        """Tell whether bytes are held back until the client says more."""
+        return bool(self._kept)
 
     def feed(self, data: bytes) -> bytes:
         """Take the next bytes of the client; give those that can go on.
@@ -175,23 +191,29 @@ class SecondHello:
         del self._kept[:at]
         return passed
 
+    def answered(self, data: bytes) -> None:
+        """Take the next bytes of the server; sets ``done`` when they ask for no other hello."""
+        if self._asked or self.done:
+            return
+        self._answer += data
+        asks = _asks_again(self._answer)
+        if asks is not None:
+            self._asked, self.done = asks, not asks
+            self._answer.clear()
+
     def _passable(self, at: int) -> int | None:
         """Give the size of the record at a place if it can go on, None while more is needed; sets ``done``."""
         kept = self._kept
         kind = kept[at]
         if kind == _RECORD_HANDSHAKE:
             return self._hello(at)
-        if kind not in {_RECORD_CHANGE_CIPHER, _RECORD_DATA} or (kind == _RECORD_DATA and not self._first.early_data):
+        if kind not in {_RECORD_CHANGE_CIPHER, _RECORD_ALERT, _RECORD_DATA}:
             self.done = True
             return 0
         if len(kept) - at < RECORD_HEADER:
             return None
         size = RECORD_HEADER + int.from_bytes(kept[at + 3 : at + RECORD_HEADER], "big")
-        if len(kept) - at < size:
-            return None
-        self._early += size
-        self.done = self._early > self.MAX_EARLY
-        return size
+        return None if len(kept) - at < size else size
 
     def _hello(self, at: int) -> int | None:
         """Read a hello; any other message means that the server was content with the first."""
@@ -210,6 +232,36 @@ class SecondHello:
         if second.server_name != self._first.server_name:
             raise HelloError("the second hello names another host than the first")
         return second.size_bytes
+
+
+def _asks_again(answer: bytearray) -> bool | None:
+    """Tell whether what a server says first asks for another hello; None while that is not known. Takes alerts off."""
+    while answer[:1] == bytes([_RECORD_ALERT]):  # a warning that the name is not known may come before
+        size = RECORD_HEADER + int.from_bytes(answer[3:RECORD_HEADER], "big")
+        if len(answer) < RECORD_HEADER or len(answer) < size:
+            return None
+        del answer[:size]
+    random = RECORD_HEADER + HANDSHAKE_HEADER + 2
+    expected = {0: _RECORD_HANDSHAKE, RECORD_HEADER: _MESSAGE_SERVER_HELLO}
+    if any(len(answer) > at and answer[at] != byte for at, byte in expected.items()):
+        return False
+    if not _RETRY_RANDOM.startswith(answer[random : random + _RANDOM]):
+        return False
+    return True if len(answer) >= random + _RANDOM else None
+
+
+def hides_hello(first: bytes) -> bool | None:
+    """Tell whether bytes that are no TLS by `may_be_tls` are so to some servers; None while more are needed.
+
+    Go drops warnings before a hello, and takes records of any major version below 16; older libraries take a change of
+    ciphers. A hello behind or in them would not be read.
+    """
+    if first[0] not in _MISREAD or first[1:2] > b"\x0f":
+        return False
+    rest, known = _MISREAD[first[0]], first[3 : RECORD_HEADER + 1]
+    if len(known) < len(rest):
+        return None if all(want in (None, got) for want, got in zip(rest, known, strict=False)) else False
+    return all(want in (None, got) for want, got in zip(rest, known, strict=True))
 
 
 def parse_hello(body: bytes, *, size_bytes: int = 0) -> ClientHello:

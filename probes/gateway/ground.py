@@ -10,10 +10,11 @@ sockets that were made in it. The laws:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +22,7 @@ from probes.gateway import netlink
 from probes.kernel import libbpf
 from supervisor.launch import libc
 from supervisor.launch.namespaces import bring_up, enter_network
+from supervisor.values import dataclass
 
 OBJECT = Path(__file__).with_name("divert.bpf.o")
 OWN = {socket.AF_INET: "192.0.2.2", socket.AF_INET6: "2001:db8::2"}
@@ -31,6 +33,8 @@ LISTENING = {socket.AF_INET: "192.0.2.54", socket.AF_INET6: "2001:db8::54"}
 _PORT = 443
 _DNS_PORT = 53
 _BACKLOG = 65535
+_SO_RCVBUFFORCE, _SO_MEMINFO, _DROPS = 33, 55, 8  # <asm-generic/socket.h>, <linux/sock_diag.h>
+_RESOLVER_BYTES = 16 << 20
 _SETTINGS = (
     ("net/ipv4/tcp_fastopen", "0"),  # data in a SYN would be sent by a call that is no connect
     ("net/mptcp/enabled", "0"),  # programs fall back to TCP
@@ -121,9 +125,16 @@ def _answer(family: socket.AddressFamily) -> socket.socket:
         resolver.setsockopt(*_FREEBIND[family], 1)  # to answer from the address that was asked
     else:
         resolver.setsockopt(socket.IPPROTO_IP, IP_PKTINFO, 1)
-    resolver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+    with contextlib.suppress(PermissionError):  # without the right to, it stays as small as the machine has it
+        resolver.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RESOLVER_BYTES)
     resolver.bind(("" if family == socket.AF_INET else "::", _DNS_PORT))
     return resolver
+
+
+def lost_datagrams(resolver: socket.socket) -> int:
+    """Tell how many datagrams there was no room for."""
+    counters = resolver.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 64)
+    return int.from_bytes(counters[4 * _DROPS : 4 * _DROPS + 4], sys.byteorder)
 
 
 IP_PKTINFO = 8

@@ -108,11 +108,13 @@ class HeldConnection:
         self.number, self.source = number, source
         self._client = Side(service.loop, sock)
         self._place = place
-        self._outer = Speech(service.rules, place)
+        self._outer = Speech(service.rules, place, self._hear_head)
         self._inner: Speech | None = None  # what is said inside TLS
         self._tls: TlsEnd | None = None
         self._opened_ns = self._heard_ns = boottime_ns()
         self._kept = bytearray()
+        self._heads: list[RequestHead] = []  # the first of them
+        self._requests = 0
         self._heard = self._counted = 0
         self._quiet: Later | None = None
         self._done = False
@@ -147,7 +149,7 @@ class HeldConnection:
         speech = self._speech
         if not speech.whole:
             return PATIENCE_S
-        return ANSWER_S if speech.heads else QUIET_S
+        return ANSWER_S if self._requests else QUIET_S
 
     def _ready(self, events: int) -> None:
         try:
@@ -181,7 +183,7 @@ class HeldConnection:
         passed = self._outer.feed(data)
         hello = self._outer.said.hello
         if hello is None:
-            self._keep(self._outer, passed)
+            self._keep(passed)
             return
         inspecting = self._service.inspecting
         if inspecting is None:
@@ -190,8 +192,8 @@ class HeldConnection:
         host = self._host or str(plain_address(self._place.address))
         protocol = "http/1.1" if b"http/1.1" in hello.alpn else None
         self._tls = TlsEnd(inspecting.authority.context(host, protocol), server_side=True)
-        self._inner = Speech(self._service.rules, self._place)
-        self._read_tls(passed)
+        self._inner = Speech(self._service.rules, self._place, self._hear_head)
+        self._read_tls(passed + self._outer.take_held())
 
     def _read_tls(self, data: bytes) -> None:
         tls, inner = self._tls, self._inner
@@ -205,13 +207,18 @@ class HeldConnection:
                 self._client.send(back)
         if text:
             self._look(text, ", inside TLS")
-            self._keep(inner, inner.feed(text))
+            self._keep(inner.feed(text))
         if inner.said.hello is not None:
             raise Refused("TLS inside TLS cannot be held", host=self._host, rule="hold")
 
-    def _keep(self, speech: Speech, passed: bytes) -> None:
-        if any(head.switches for head in speech.heads):
-            raise Refused("a switch of protocols needs an answer, so it cannot be held", host=self._host, rule="hold")
+    def _hear_head(self, head: RequestHead) -> None:
+        if head.switches:
+            raise Refused("a switch of protocols needs an answer, so it cannot be held", host=head.host, rule="hold")
+        self._requests += 1
+        if len(self._heads) < _LISTED:
+            self._heads.append(head)
+
+    def _keep(self, passed: bytes) -> None:
         self._hold.reserve(len(passed))
         self._counted += len(passed)
         self._kept += passed
@@ -236,7 +243,7 @@ class HeldConnection:
             return
         try:
             passed = self._speech.finish()
-            self._keep(self._speech, passed)
+            self._keep(passed)
             if not self._speech.whole:
                 raise Refused("what it began to say was never whole", host=self._host, rule="patience")  # noqa: TRY301
             self._put_away(why)
@@ -258,8 +265,8 @@ class HeldConnection:
         event = ConnectionHeld(
             n=-1, time_ns=boottime_ns(), connection=self.number, ip=str(place.address), port=place.port,
             host=item.host, rule=speech.said.decision.rule, speaks=item.speaks, tls=item.tls, size_bytes=len(data),
-            digest=f"sha256:{hashlib.sha256(data).hexdigest()}", count=len(speech.heads),
-            requests=tuple(url_of(head, item) for head in speech.heads[:_LISTED]), opened_ns=self._opened_ns,
+            digest=f"sha256:{hashlib.sha256(data).hexdigest()}", count=self._requests,
+            requests=tuple(url_of(head, item) for head in self._heads), opened_ns=self._opened_ns,
             offset=item.offset, ended=why, source=written(*self.source),
         )  # fmt: skip
         self._service.tell(event, self.source)

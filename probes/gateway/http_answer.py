@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from probes.gateway.http_body import (
     BodyReader,
@@ -23,6 +22,7 @@ from probes.gateway.http_body import (
     parse_field,
     take,
 )
+from supervisor.values import dataclass
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?")
 _SWITCHED = 101

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum, auto
+
+from supervisor.values import dataclass
 
 MAX_LINE = 16_384
 """Longest first line that is waited for, and longest line of a chunked body."""

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum, auto
 
 from policies.addresses import parse_address, plain_address
@@ -39,6 +38,7 @@ from probes.gateway.http_body import (
     parse_field,
     take,
 )
+from supervisor.values import dataclass
 
 MAX_HEAD = HeadTaker.MAX_HEAD
 _MAX_EMPTY = 64
@@ -49,8 +49,21 @@ HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 The names of its requests are compressed against all earlier ones. On a connection without TLS it is refused, unless
 only one name can be meant there; inside TLS nothing is read without ``network.inspect``."""
 
-_BEGINNING = re.compile(rb"[ \t]{0,64}(?:[!#$%&'*+.^_`|~0-9A-Za-z-]{1,1024}(?:[ \t][^\r\n]*)?)?\Z")
-_CLAIMS_HTTP = re.compile(rb"[ \t]HTTP/\d", re.IGNORECASE)
+_SPACE = rb"[\t\x0b\x0c\r\x1c-\x1f \x85\xa0]"
+"""What lenient servers part the first line by (RFC 9112, 3, and Python's ``str.split``)."""
+_LONG_METHOD = 1024
+_BEGINNING = re.compile(_SPACE + rb"*(?:" + TOKEN + rb"(?:" + _SPACE + rb"[^\n]*)?)?\Z")
+_METHOD = re.compile(_SPACE + rb"*" + TOKEN + rb"\Z")
+_CLAIMS_HTTP = re.compile(
+    _SPACE + rb"HTTP" + _SPACE + rb"*/"
+    # HTTP/0.9 has no version: what a proxy would take for one is told by its target
+    rb"|\A" + _SPACE + rb"*(?:" + TOKEN + _SPACE + rb"+(?:https?|wss?|ftp)://"
+    rb"|CONNECT" + _SPACE + rb"+[^{\n]*:[0-9]+" + _SPACE + rb"*\Z"
+    rb"|PROXY" + _SPACE + rb"+(?:TCP[46]|UNKNOWN))",
+    re.IGNORECASE,
+)
+_PROXY_V2 = b"\r\n\r\n\0\r\nQUIT\n"
+"""How a balancer tells a server whose connection it passes on; the request comes behind, as behind ``PROXY TCP4``."""
 _REQUEST_LINE = re.compile(rb"(" + TOKEN + rb") ([\x21-\x7e\x80-\xff]+) HTTP/1\.([01])")
 _AUTHORITY = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[^:\[\]@/?#\\ ]+)(?::([0-9]{0,5}))?")
 _ABSOLUTE = re.compile(rb"(https?|wss?)://([^/?#\\]*)", re.IGNORECASE)
@@ -106,18 +119,53 @@ def protocol_of(first: bytes) -> Protocol | None:
     so. With None the bytes are not to be passed on, however long the client is silent: the rest could make them HTTP.
     """
     text = first.lstrip(b"\r\n")
-    if not text:
+    if not text or _PROXY_V2.startswith(first):
         return None if len(first) <= _MAX_EMPTY else Protocol.HTTP1
     if text.startswith(HTTP2_PREFACE[:16]):
         return Protocol.HTTP2
     if HTTP2_PREFACE.startswith(text):
         return None
+    return Protocol.HTTP1 if first.startswith(_PROXY_V2) else _protocol_of_line(text)
+
+
+def _protocol_of_line(text: bytes) -> Protocol | None:
     line, ended, _ = text[: MAX_LINE + 1].partition(b"\n")
     if not _BEGINNING.match(line.rstrip(b"\r")):
         return Protocol.OTHER
     if ended:
         return Protocol.HTTP1 if _CLAIMS_HTTP.search(line) else Protocol.OTHER
+    if len(line) > _LONG_METHOD and _METHOD.match(line):
+        return Protocol.OTHER  # the rest of the line is for `FirstLine` to watch
     return Protocol.HTTP1 if len(line) > MAX_LINE else None
+
+
+class FirstLine:
+    """Watches the first line of what began with a word too long to wait for: it may turn out to have been a method."""
+
+    MAX = 1 << 17
+    """Longer than the first line that any server takes."""
+
+    def __init__(self, first: bytes) -> None:
+        """Begin with the bytes that were let through."""
+        self._tail = b""
+        self._left = self.MAX
+        self.done = _METHOD.match(first) is None
+        self.feed(first)
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes, before they go on; sets ``done`` at the end of the line.
+
+        Raises:
+            HttpError: it was a request.
+        """
+        if self.done:
+            return
+        line, ended, _ = (self._tail + data).partition(b"\n")
+        if _CLAIMS_HTTP.search(line, 1):
+            raise HttpError("a method longer than any")
+        self._left -= len(data)
+        self._tail = line[-_LONG_METHOD:]
+        self.done = bool(ended) or self._left < 0
 
 
 class RequestReader:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 from policies.hosts import written
 from probes.gateway.http_answer import AnswerHead, AnswerReader
 from probes.gateway.http_body import HttpError, Opaque, Payload
 from probes.gateway.http_head import Protocol, RequestHead, RequestReader, protocol_of
+from supervisor.values import dataclass, field
 
 _MAX_URL = 8192
 _HTTPS = 443

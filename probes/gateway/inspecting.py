@@ -10,7 +10,6 @@ from __future__ import annotations
 import codecs
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from probes.gateway.authority import Authority
@@ -21,6 +20,7 @@ from probes.gateway.inspection import Failure, Inspection, Record, Side, Step
 from probes.gateway.speech import Refused, Speech
 from probes.gateway.swallow import Swallowed
 from supervisor.events import Event, InspectionFailed, RequestAnswered, RequestSent, StreamDigested
+from supervisor.values import dataclass, field
 
 
 @dataclass(slots=True, kw_only=True)

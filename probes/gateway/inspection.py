@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import StrEnum, auto
 
 from probes.gateway.authority import Authority
@@ -25,6 +24,7 @@ from probes.gateway.http_body import HttpError
 from probes.gateway.http_head import RequestHead
 from probes.gateway.inspected_text import InspectedText, TextRecord
 from probes.gateway.tls_end import TlsEnd, TlsError
+from supervisor.values import dataclass, field
 
 _NOT_OFFERED = frozenset({b"h2", b"h3"})
 """Protocols that cannot be read yet."""

@@ -7,11 +7,11 @@ the decoys of this run are known here: those of earlier ones are looked for in w
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from policies.spotting import Spotter, SpottingStream
 from supervisor.events import CanaryLeaked, Origin
+from supervisor.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +32,7 @@ from policies.types import NetworkDefault, NetworkPolicy
 from probes.gateway.wire import BATCH, MESSAGE_BYTES, Told, read_batch, read_told
 from supervisor.errors import LaunchError, SuperviseError
 from supervisor.launch import libc
+from supervisor.values import dataclass, field
 
 if TYPE_CHECKING:
     from probes.gateway.ground import Ground

@@ -6,7 +6,7 @@ of such a name is told that there is none, so that no key for an encrypted hello
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -16,12 +16,16 @@ from policies.addresses import Address, forbidden_class
 from policies.hosts import normal_name
 from policies.network import Action, NetworkRules
 from probes.gateway.answers import Answers
+from supervisor.values import dataclass
 
 _TTL_S = 30
 _MAX_ADDRESSES = 16
 _UDP_BYTES = 512
 _MAX_UDP_BYTES = 4096
+_MAX_QUESTION_BYTES = 4096
+_MAX_ADDITIONAL = 2
 _HEADER_BYTES = 12
+_COUNTS = slice(4, 12)
 _LABEL_BYTES = 63
 _LOOPBACK = {"A": (ip_address("127.0.0.1"),), "AAAA": (ip_address("::1"),)}
 _OWN_HOST = {"A": (ip_address("127.0.1.1"),), "AAAA": (ip_address("::1"),)}
@@ -85,7 +89,16 @@ def load() -> None:
 
 
 def read_question(data: bytes) -> Question | None:
-    """Read a query; None for what is none."""
+    """Read a query; None for what is none.
+
+    One question, nothing that only answers have, and at most an OPT and a signature: what more there is costs time.
+    """
+    if (
+        len(data) > _MAX_QUESTION_BYTES
+        or data[_COUNTS][:-1] != b"\0\1\0\0\0\0\0"
+        or data[_COUNTS][-1] > _MAX_ADDITIONAL
+    ):
+        return None
     dns = _dns()
     try:
         record = dns.DNSRecord.parse(data)

@@ -212,7 +212,7 @@ class Connection:
         self._counted.kept_bytes += len(data)
         passed: bytes | memoryview = data if speech.open else speech.feed(bytes(data))
         if passed and self._service.inspecting is not None and speech.said.hello is not None:
-            self._inspect(bytes(passed))
+            self._inspect(bytes(passed) + speech.take_held())
         elif passed:
             self._pass_on(passed)
         self._set_deadline(waiting=speech.waiting)
@@ -294,26 +294,26 @@ class Connection:
         if self._server is not None or self._dialling or place is None or speech is None:
             return
         self._dialling = True
-        host = speech.said.host
+        host = place.leading(speech.said.host)
         mapping = self._service.rules.target(host or str(plain_address(place.address)), place.port)
         if mapping is not None:
             self._connect(ip_address(mapping.to_address), mapping.to_port, chosen=True)
         elif host is not None and self._service.answers.is_synthetic(place.address):
-            self._service.look_up(host, self._found)
+            self._service.look_up(host, lambda found: self._found(host, found))
         else:
             self._connect(plain_address(place.address), place.port, chosen=False)
 
-    def _found(self, addresses: tuple[Address, ...] | None) -> None:
+    def _found(self, host: str, addresses: tuple[Address, ...] | None) -> None:
         """Go on with the first address of a name that is within reach."""
-        place, speech = self._place, self._speech
-        if place is None or speech is None or self._account in ("blocked", "done"):
+        place = self._place
+        if place is None or self._account in ("blocked", "done"):
             return
         for address in addresses or ():
-            decided = self._service.rules.decide(speech.said.host, address, place.port)
+            decided = self._service.rules.decide(host, address, place.port)
             if decided.action is Action.ALLOWED:
                 self._connect(address, place.port, chosen=False)
                 return
-        self._block(Refused("the name leads to no address within reach", host=speech.said.host, rule="address"))
+        self._block(Refused("the name leads to no address within reach", host=host, rule="address"))
 
     def _connect(self, address: Address, port: int, *, chosen: bool) -> None:
         if not chosen and self._service.is_own(address):

@@ -25,7 +25,7 @@ from policies.addresses import Address, plain_address, read_address
 from policies.hosts import written
 from policies.network import Action, NetworkRules
 from probes.gateway.answers import Answers
-from probes.gateway.ground import IP_PKTINFO, Ground
+from probes.gateway.ground import IP_PKTINFO, Ground, lost_datagrams
 from probes.gateway.lookout import Lookout
 from probes.gateway.loop import READ, Loop, boottime_ns
 from probes.gateway.porter import Porter
@@ -164,7 +164,7 @@ class Service:
             self._take_all()  # those that there was no room for
         counted = GatewayStopped(
             n=-1, time_ns=boottime_ns(), connections=self._accepted, questions=self._questions,
-            received_bytes=self.received_bytes,
+            received_bytes=self.received_bytes, lost=sum(map(lost_datagrams, self._ground.resolvers)),
         )  # fmt: skip
         self.tell(counted)
         self._tell_all()
@@ -264,9 +264,17 @@ class Service:
             self.ask(data, source, answer, datagram=True)
         return True
 
-    def ask(self, data: bytes, source: tuple[str, int], answer: Callable[[bytes], None], *, datagram: bool) -> None:
+    def ask(
+        self,
+        data: bytes,
+        source: tuple[str, int],
+        answer: Callable[[bytes], None],
+        *,
+        datagram: bool,
+        whole: bool = True,
+    ) -> None:
         """Judge one question, tell it, and answer it at once or when the host has been asked."""
-        question = read_question(data)
+        question = read_question(data) if whole else None
         if question is None:
             malformed = Judged(decision="malformed", reason="it is no question")
             self._tell_asked(None, malformed, source, datagram=datagram, data=data[:_MALFORMED_KEPT])
@@ -391,8 +399,10 @@ class DnsStream:
             self.close()
 
     def close(self, _error: str | None = None) -> None:
-        """End it."""
+        """End it. What was begun and is no question is told all the same: it was meant to leave."""
         if self._sock.fileno() >= 0:
+            if self._read:
+                self._service.ask(bytes(self._read), self._source, self._answer, datagram=False, whole=False)
             self._idle.cancel()
             self._service.loop.forget(self._sock.fileno())
             self._sock.close()

@@ -12,26 +12,39 @@ After CONNECT was granted, what is said inside is judged again, as if it came to
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from ipaddress import ip_address
 
 from policies.addresses import Address, parse_address, plain_address
 from policies.hosts import normal_name, written
 from policies.network import Action, Decision, NetworkRules
-from probes.gateway.client_hello import ClientHello, HelloError, HelloReader, NotTlsError, may_be_tls
+from probes.gateway.client_hello import (
+    TLS_1_3,
+    ClientHello,
+    HelloError,
+    HelloReader,
+    NotTlsError,
+    SecondHello,
+    hides_hello,
+    may_be_tls,
+)
 from probes.gateway.http_body import HttpError, Opaque, Payload
 from probes.gateway.http_head import (
     HTTP2_PREFACE,
+    FirstLine,
     Protocol,
     RequestHead,
     RequestReader,
     protocol_of,
 )
+from supervisor.values import dataclass
 
 _NOWHERE = ip_address("192.0.2.1")
 """Stands for the address of a name that somebody else will look up: of no class that is out of reach."""
 _FIRST_LINE = len(b"HTTP/1.1 200")
+_HEAD_END = re.compile(rb"\r?\n\r?\n")
 _SWITCHED, _GRANTED, _INTERIM = b"101", b"2", b"1"
 
 
@@ -64,6 +77,14 @@ class Place:
     by_address: bool
     decided: Decision
     host: str | None = None
+
+    def leading(self, said: str | None) -> str | None:
+        """Give the name by which it is found out where to dial; None when the address itself is meant.
+
+        A name that was said counts only if the address was an answer for it. What a proxy is asked for does not lead
+        there, and neither does a name that is said at an allowed address: there nobody judged where it leads.
+        """
+        return said if said in self.names else self.host
 
 
 def find_place(
@@ -122,12 +143,17 @@ class Said:
 class Speech:
     """One client on one connection."""
 
-    def __init__(self, rules: NetworkRules, place: Place) -> None:
-        """Begin before the first byte; the address itself was decided by `find_place`."""
+    def __init__(
+        self, rules: NetworkRules, place: Place, hear: Callable[[RequestHead], object] = lambda _: None
+    ) -> None:
+        """Begin before the first byte; the address itself was decided by `find_place`. ``hear`` gets each good head."""
+        self._hear = hear
         self._rules, self._place = rules, place
         self._kept = bytearray()
         self._hello: HelloReader | None = None
         self._read_already = 0
+        self._second: SecondHello | None = None
+        self._line: FirstLine | None = None
         self._requests: RequestReader | None = None
         self._inner: Speech | None = None
         self._switching: RequestHead | None = None
@@ -135,7 +161,6 @@ class Speech:
         self._open = False  # the rest passes unread
         self.said = Said(speaks=None, host=place.host, decision=place.decided)
         self.unanswered = 0
-        self.heads: list[RequestHead] = []
 
     @property
     def open(self) -> bool:
@@ -147,6 +172,8 @@ class Speech:
         """Tell whether bytes are held back until the client says more."""
         if self._inner is not None:
             return self._inner.waiting
+        if self._second is not None:
+            return self._second.holding
         return not self._open and (bool(self._kept) or self._hello is not None)
 
     @property
@@ -155,6 +182,14 @@ class Speech:
         if self._inner is not None:
             return self._inner.whole
         return not self._kept and (self._requests is None or self._requests.between)
+
+    def take_held(self) -> bytes:
+        """Give what of TLS is held back, to somebody who reads inside it: from now on nothing is."""
+        second, self._second, self._open = self._second, None, True
+        if second is None:
+            return b""
+        second.done = True
+        return second.feed(b"")
 
     def feed(self, data: bytes) -> bytes:
         """Take what the client said next; give what is to be passed on.
@@ -168,6 +203,10 @@ class Speech:
             return data
         if self._requests is not None:
             return self._read_requests(data)
+        if self._second is not None:
+            return self._read_second(self._second, data)
+        if self._line is not None:
+            return self._read_line(self._line, data)
         self._kept += data
         return self._classify()
 
@@ -189,11 +228,10 @@ class Speech:
             return b""
         if may_be_tls(first):
             return self._read_hello(first)
-        try:
-            protocol = protocol_of(first)
-        except HttpError as err:
-            raise Refused(str(err), rule="http") from err
-        match protocol:
+        hidden = hides_hello(first)
+        if hidden:
+            raise Refused("a record of TLS that could hide a hello", host=self._place.host, rule="tls")
+        match None if hidden is None else protocol_of(first):
             case None:
                 return b""
             case Protocol.HTTP1:
@@ -203,6 +241,8 @@ class Speech:
             case Protocol.HTTP2:
                 return self._let_http2(first)
             case Protocol.OTHER:
+                line = FirstLine(first)
+                self._line = None if line.done else line
                 return self._let_through("other", first)
 
     def _let_through(self, speaks: str, data: bytes, hello: ClientHello | None = None) -> bytes:
@@ -210,15 +250,25 @@ class Speech:
         if self._place.decided.action is not Action.ALLOWED:
             raise _refusal(self._place.decided, self._place.host)
         self.said = Said(speaks=speaks, host=self._place.host, decision=self._place.decided, hello=hello)
-        self._open = True
+        self._open = self._line is None
         self._kept.clear()
+        return data
+
+    def _read_line(self, line: FirstLine, data: bytes) -> bytes:
+        try:
+            line.feed(data)
+        except HttpError as err:
+            raise Refused(f"a request that must not be passed on: {err}", host=self.said.host, rule="http") from err
+        if line.done:
+            self._line, self._open = None, True
         return data
 
     def _let_http2(self, data: bytes) -> bytes:
         if len(data) < len(HTTP2_PREFACE) and HTTP2_PREFACE.startswith(data):
             return b""
+        hidden = self._rules.denies_names(self._place.port)
         mapped = self._place.host is not None and self._rules.target(self._place.host, self._place.port) is not None
-        if not (self._place.by_address or (mapped and len(self._place.names) == 1)):
+        if hidden or not (self._place.by_address or (mapped and len(self._place.names) == 1)):
             reason = "HTTP/2 without TLS hides which hosts its requests name"
             raise Refused(reason, host=self._place.host, rule="http2")
         return self._let_through("http2", data)
@@ -236,22 +286,40 @@ class Speech:
             hello = self._hello.feed(data)
         except NotTlsError:
             self._hello = None
-            return self._let_through("other", first)
+            return self._classify()
         except HelloError as err:
             raise Refused(f"a TLS hello that no server should take: {err}", rule="tls") from err
         if hello is None:
             return b""
+        self._hello = None
         if hello.server_name is None:
-            return self._let_through("tls", first, hello)
+            self._let_through("tls", first, hello)
+            return self._follow(first, hello)
         name = normal_name(hello.server_name)
         if name is None:
             shown = hello.server_name.decode("ascii", "backslashreplace")
             raise Refused(f"the TLS hello names {shown}, which is no host", host=shown, rule="tls")
         decision = self._judge(name, "the TLS hello names")
         self.said = Said(speaks="tls", host=name, decision=decision, hello=hello)
-        self._open = True
         self._kept.clear()
-        return first
+        return self._follow(first, hello)
+
+    def _follow(self, first: bytes, hello: ClientHello) -> bytes:
+        """Let a hello that was judged go on; behind it there may be another one."""
+        self._open = TLS_1_3 not in hello.versions
+        if self._open:
+            return first
+        self._second = SecondHello(hello)
+        return first[: hello.size_bytes] + self._read_second(self._second, first[hello.size_bytes :])
+
+    def _read_second(self, second: SecondHello, data: bytes) -> bytes:
+        try:
+            passed = second.feed(data)
+        except HelloError as err:
+            raise Refused(f"what no server should take: {err}", host=self.said.host, rule="tls") from err
+        if second.done:
+            self._second, self._open = None, True
+        return passed
 
     # -- names -----------------------------------------------------------------------------------------------------
 
@@ -326,8 +394,8 @@ class Speech:
             if piece.switches and self._requests is not None and self._requests.in_body:
                 raise Refused("a switch of protocols with a body", rule="http")
             self.said = Said(speaks="http", host=piece.host or self._place.host, decision=decision)
-            self.heads.append(piece)
             self.unanswered += 1
+            self._hear(piece)
             if piece.switches:
                 self._switching = piece
                 self._answer.clear()
@@ -339,17 +407,32 @@ class Speech:
         Raises:
             Refused: as for `feed`.
         """
+        if self._inner is not None:
+            return self._inner.from_server(data)
+        if self._second is not None:
+            self._second.answered(data)
+            return self._read_second(self._second, b"")
         self.unanswered = 0
-        if self._switching is None or self._requests is None:
+        if self._switching is None:
             return b""
         self._answer += data
-        while (status := _status(self._answer)) is not None and status.startswith(_INTERIM) and status != _SWITCHED:
-            end = self._answer.find(b"\r\n\r\n")
-            if end < 0:
+        return self._read_answer(self._switching)
+
+    def _read_answer(self, head: RequestHead) -> bytes:
+        """Read how the server answers a head that switches, as far as it is there; heads in between are passed over."""
+        while (status := _status(self._answer)) is not None and (
+            interim := status.startswith(_INTERIM) and status != _SWITCHED
+        ) | (head.method == b"CONNECT" and status.startswith(_GRANTED)):
+            end = _HEAD_END.search(self._answer)
+            if end is None:
                 if len(self._answer) > 1 << 16:
                     raise Refused("an answer without an end to a switch of protocols", rule="http")
                 return b""
-            del self._answer[: end + 4]
+            del self._answer[: end.end()]
+            if not interim:
+                behind = bytes(self._answer)
+                passed = self._switch(status)
+                return passed + (self._inner.from_server(behind) if self._inner is not None and behind else b"")
         if status is None and len(self._answer) < _FIRST_LINE:
             return b""
         return self._switch(status or b"")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any, Union
@@ -33,6 +32,7 @@ from supervisor.events import (
     RequestSent,
     StreamDigested,
 )
+from supervisor.values import dataclass
 
 TCP, UDP, NONE = 6, 17, 0
 MESSAGE_BYTES = 1 << 17

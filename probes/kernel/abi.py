@@ -58,6 +58,7 @@ class RecordKind(IntEnum):
     FILE_KEPT = 22
     FILE_READ = 24
     FILE_LOOKED = 25
+    FILE_LOCKED = 26
     SOCK_CREATED = 32
     SOCK_BOUND = 33
     CONN_ATTEMPTED = 34
@@ -94,6 +95,14 @@ class Watch(IntEnum):
     MOUNT = 1
     DEVICE = 2
     NAME = 3
+
+
+class Lock(IntFlag):
+    """``enum w_lock``: what came of asking for a lock."""
+
+    WAITS = 1
+    INSIDE = 2
+    EACH = 4
 
 
 class Network(IntEnum):

@@ -35,16 +35,24 @@ static __always_inline bool is_local6(const __u32 *ip)
 	return ip[2] == bpf_htonl(0xffff) && is_local4(ip[3]);
 }
 
+/* Multicast and broadcast: no socket of the gateway's gets what is sent there. */
+static __always_inline bool is_many(const __u32 *ip)
+{
+	if (ip[0] || ip[1] || ip[2] != bpf_htonl(0xffff))
+		return (ip[0] & bpf_htonl(0xff000000)) == bpf_htonl(0xff000000);
+	return (ip[3] & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000) || ip[3] == 0xffffffff;
+}
+
 /*
- * What the gateway serves: TCP, and datagrams to port 53. A datagram socket may also be connected to any address, which
+ * What the gateway serves: TCP, and datagrams to port 53 of one address. A datagram socket may also be connected to any address, which
  * sends nothing (getaddrinfo asks so for its own address); what it then sends is refused as it leaves, in on_egress.
  */
-static __always_inline bool is_served(const struct bpf_sock_addr *ctx, bool sending)
+static __always_inline bool is_served(const struct bpf_sock_addr *ctx, const __u32 *ip, bool sending)
 {
 	if (ctx->type == SOCK_STREAM)
 		return ctx->protocol == IPPROTO_TCP || ctx->protocol == IPPROTO_MPTCP;
 	return ctx->type == SOCK_DGRAM && ctx->protocol == IPPROTO_UDP &&
-	       (!sending || ctx->user_port == bpf_htons(DNS_PORT));
+	       (!sending || (ctx->user_port == bpf_htons(DNS_PORT) && !is_many(ip)));
 }
 
 /* ``refused`` is 0 where nothing is asked for that could be refused. */
@@ -60,7 +68,7 @@ static __always_inline int tell_address(struct bpf_sock_addr *ctx, const __u32 *
 	if (!order)
 		return 1;
 	refuse = !local && refused &&
-		 (order->network == W_NET_REFUSE || !is_served(ctx, refused == W_DGRAM_BLOCKED));
+		 (order->network == W_NET_REFUSE || !is_served(ctx, ip, refused == W_DGRAM_BLOCKED));
 	__builtin_memset(&a, 0, sizeof(a));
 	begin(&a.record, refuse ? refused : told);
 	__builtin_memcpy(a.ip, ip, sizeof(a.ip));
@@ -195,7 +203,7 @@ static __always_inline bool read_packet(struct __sk_buff *skb, struct packet *p)
 /* The gateway answers questions at every address, those of loopback too. */
 static __always_inline bool is_question(const struct packet *p)
 {
-	return p->protocol == IPPROTO_UDP && p->to_port == DNS_PORT;
+	return p->protocol == IPPROTO_UDP && p->to_port == DNS_PORT && !is_many(p->to);
 }
 
 /* Whose packet it is, for whoever serves the namespace: told before the packet gets there. */

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from probes.kernel import syscalls
-from probes.kernel.abi import RECORD, RecordFlag, RecordKind
+from probes.kernel.abi import RECORD, Lock, RecordFlag, RecordKind
 from probes.kernel.ring import HEADER_BYTES
 from supervisor import events as ev
 from supervisor.errors import LogError
@@ -73,7 +73,9 @@ _ASKING = frozenset(
     {"fstat", "newfstatat", "statx", "fstatfs", "fgetxattr", "flistxattr", "lseek", "flock", "fcntl", "getxattrat",
      "listxattrat", "file_getattr", "faccessat2", "readlinkat", "name_to_handle_at", "fanotify_mark", "statfs"}
 )  # fmt: skip
-_F_NOTIFY = 1026
+_FCNTL = {1026: "dnotify", 5: "getlk", 36: "getlk"}
+_FL_FLOCK, _FL_OFDLCK = 2, 1024
+_LOCKS = {0: "shared", 1: "exclusive", 2: "unlocked"}
 _CLONING = frozenset({0x40049409, 0x4020940D})
 
 
@@ -328,9 +330,21 @@ def _read(raw: Raw) -> Event:
     if call in _LISTING:
         return ev.FileListed(**common)
     if call in _ASKING:
-        watches = call == "fcntl" and raw.number0 == _F_NOTIFY
-        return ev.FileLookedUp(**common | ({"how": "dnotify"} if watches else {}))
+        if call == "fcntl":
+            common["how"] = _FCNTL.get(raw.number0, call)
+        return ev.FileLookedUp(**common)
     return ev.FileRead(size_bytes=raw.number0, **common)
+
+
+def _locked(raw: Raw) -> Event:
+    flags, answer = raw.number0 >> 32, raw.number1 & _LOW
+    return ev.FileLocked(
+        n=raw.n, time_ns=raw.time_ns, process=raw.process, path=_climbed(raw.text), device=raw.device, inode=raw.inode,
+        error=raw.error, path_truncated=bool(raw.flags & _TRUNCATED), reachable=not raw.flags & _UNREACHABLE,
+        how="flock" if flags & _FL_FLOCK else "description" if flags & _FL_OFDLCK else "process",
+        lock=_LOCKS.get(raw.number0 & _LOW, "unlocked"), waits=bool(answer & Lock.WAITS), holder=raw.number1 >> 32,
+        inside=bool(answer & Lock.INSIDE), each=bool(answer & Lock.EACH),
+    )  # fmt: skip
 
 
 def _looked_up(raw: Raw) -> Event:
@@ -415,6 +429,7 @@ _DECODERS: dict[int, Callable[[Raw], Event]] = {
     RecordKind.FILE_KEPT: _kept,
     RecordKind.FILE_READ: _read,
     RecordKind.FILE_LOOKED: _looked_up,
+    RecordKind.FILE_LOCKED: _locked,
     RecordKind.SOCK_CREATED: _socket,
     RecordKind.SOCK_BOUND: _bound,
     RecordKind.CONN_ATTEMPTED: _connecting,

@@ -58,6 +58,27 @@ struct inode {
 	__u32 i_ctime_nsec;
 };
 
+/* Both layouts of a lock: the first since Linux 6.9. */
+struct file_lock_core {
+	struct file_lock_core *flc_blocker;
+	struct file *flc_file;
+	__u32 flc_flags;
+	__u8 flc_type;
+	int flc_pid;
+};
+
+struct file_lock {
+	struct file_lock_core c;
+};
+
+struct file_lock___flat {
+	struct file_lock___flat *fl_blocker;
+	struct file *fl_file;
+	__u32 fl_flags;
+	__u8 fl_type;
+	int fl_pid;
+};
+
 struct qstr {
 	const unsigned char *name;
 };

@@ -40,9 +40,10 @@ struct {
 	__type(value, struct w_looks);
 } looks SEC(".maps");
 
+/* Room for a thousand trials with the paths that are hidden by default; each bucket costs whoever loads the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1 << 20);
+	__uint(max_entries, 1 << 17);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct w_watched);
 	__type(value, __u32);
@@ -57,7 +58,7 @@ struct read_key {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1 << 14);
+	__uint(max_entries, 1 << 12);
 	__type(key, struct read_key);
 	__type(value, __u64);
 } reads SEC(".maps");

@@ -216,7 +216,8 @@ def _forget_dead(directory: Path, live: set[int]) -> int:
             else:
                 for each in reversed(maps):
                     each.delete(key)
-        _forget_watched(directory, live)
+        if left:  # else the whole set is taken away
+            _forget_watched(directory, live)
     finally:
         for each in maps:
             each.close()

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from probes.kernel import abi
 from supervisor.launch.mounts import HostMount, is_below
+from supervisor.values import dataclass
 
 _BASIS, _PRIME, _MASK = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1
 _WILD = frozenset(b"*?[")

@@ -3,7 +3,8 @@
  * The kernel witness: what the processes of a trial do, told by the kernel, out of the trial's reach.
  *
  * Observed: births, programs and ends of processes; every call that changes content, names or attributes of files, also
- * refused ones; opens; sockets, connections and datagrams; signals; calls that the box refuses; leaving the cgroup.
+ * refused ones; opens; sockets, connections and datagrams; locks of files; signals; calls that the box refuses;
+ * leaving the cgroup.
  *
  * Hooks: tp_btf raw tracepoints (sys_exit since 5.5, all others older) and cgroup socket hooks. At sys_exit the
  * arguments are still in the registers and the result is known, so that one hook does the work of two. fentry and LSM
@@ -1199,4 +1200,5 @@ int BPF_PROG(on_cgroup_attach, struct cgroup *to, const char *path, struct task_
 	return 0;
 }
 
+#include "locks.bpf.h"
 #include "addresses.bpf.h"

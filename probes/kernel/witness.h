@@ -36,6 +36,7 @@ enum w_kind {
 	W_FILE_KEPT = 22,	/* kernel's path; part 1: what was written; number: place in the file, syscall << 32 | bytes */
 	W_FILE_READ = 24,	/* kernel's path, of a watched place; number: bytes, or fcntl's command, syscall */
 	W_FILE_LOOKED = 25,	/* caller's path; number: -, syscall; device, inode: what was found, where it is known */
+	W_FILE_LOCKED = 26,	/* kernel's path; number: flags << 32 | type as in struct file_lock, holder's pid << 32 | enum w_lock */
 	W_SOCK_CREATED = 32,	/* number: family << 32 | type, protocol */
 	W_SOCK_BOUND = 33,	/* part 0: 16 address bytes; number: family << 32 | port, type << 32 | protocol */
 	W_CONN_ATTEMPTED = 34,	/* as W_SOCK_BOUND; for AF_UNIX part 0 is sun_path; device: 1 = peer outside */
@@ -140,6 +141,13 @@ struct w_watched {
 	__u64 id;
 	__u32 sort;		/* enum w_watch */
 	__u32 pad;
+};
+
+/* What came of asking for a lock, beside an error. */
+enum w_lock {
+	W_LOCK_WAITS = 1,	/* the caller sleeps until the holder lets go */
+	W_LOCK_INSIDE = 2,	/* the holder is of the same trial */
+	W_LOCK_EACH = 4,	/* in a watched place: each lock and each unlock is told */
 };
 
 #define W_READ_WINDOW_NS 10000000

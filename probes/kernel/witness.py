@@ -9,13 +9,13 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from probes.kernel import abi, libbpf, pins
 from probes.kernel.ring import Ring
 from probes.kernel.watching import Looks
 from supervisor.events import ProcessKey
+from supervisor.values import dataclass
 
 DEFAULT_RING_BYTES = 8 << 20
 _RECORD_HEADER = 8

@@ -171,3 +171,26 @@ class FileLookedUp(FileEvent, frozen=True, kw_only=True):
     """
 
     how: str
+
+
+class FileLocked(FileEvent, frozen=True, kw_only=True):
+    """A lock of a file was asked for: had, waited for (``waits``), refused (``error``), or given back (``unlocked``).
+
+    In a shared place all of this is told; elsewhere the first lock of each file, and whoever waits or is refused. A
+    wait ends with the next event of this process and file, or with the process. A refusal is told again after
+    `READ_WINDOW_NS`.
+
+    Attributes:
+        how: ``flock``, ``process`` (fcntl, lockf) or ``description`` (fcntl's locks of an open file).
+        lock: ``shared``, ``exclusive`` or ``unlocked``.
+        holder: of a wait, the pid (of the host) whose lock is in the way; 0 when that is not known.
+        inside: the holder is a process of this trial.
+        each: every lock and release here is told.
+    """
+
+    how: str
+    lock: str
+    waits: bool = False
+    holder: int = 0
+    inside: bool = False
+    each: bool = False

@@ -114,12 +114,14 @@ class GatewayStopped(Event, frozen=True, kw_only=True):
         connections: that it accepted.
         questions: that it was asked by datagram.
         received_bytes: that it took from the trial, over connections and in questions.
+        lost: questions by datagram that came faster than they were read, and that nobody knows.
     """
 
     origin: Origin = Origin.GATEWAY
     connections: int
     questions: int
     received_bytes: int
+    lost: int = 0
 
 
 class GatewayDied(Event, frozen=True, kw_only=True):

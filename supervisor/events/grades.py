@@ -36,6 +36,7 @@ class GradeFinished(Event, frozen=True, kw_only=True):
         output: the end of what it wrote to stderr, for people.
         footprint: paths of the workspace that it opened or looked up, relative to it; ``**`` alone: more than are told.
         listed: directories of the workspace that it listed.
+        elsewhere: absolute paths outside the workspace that it met; ``**`` alone: more than are told.
         executed: files of the workspace that it ran.
         log_root: RFC 6962 root of its sealed log; None when it has none.
     """
@@ -50,6 +51,7 @@ class GradeFinished(Event, frozen=True, kw_only=True):
     output: str = ""
     footprint: tuple[bytes, ...] = ()
     listed: tuple[bytes, ...] = ()
+    elsewhere: tuple[bytes, ...] = ()
     executed: tuple[bytes, ...] = ()
     log_root: str | None = None
 

@@ -35,6 +35,7 @@ from supervisor.evidence.held import HeldFold, add_decisions
 from supervisor.evidence.histories import Draft, Historian
 from supervisor.evidence.leading import ReadLinks, no_links
 from supervisor.evidence.limits import LimitFold
+from supervisor.evidence.locks import LockFold
 from supervisor.evidence.looks import LookFold
 from supervisor.evidence.orders import OrderFold
 from supervisor.evidence.places import Places
@@ -189,6 +190,7 @@ def _collect(
         touches=met.touches,
         denied=met.denied,
         foreign=met.foreign,
+        locks=folds.locks.finish(cast, lives.last_exit_ns, folds.looks.named),
     )
 
 
@@ -232,7 +234,7 @@ class _Folds:
     """All folds, fed from one loop."""
 
     def __init__(self, policy: Policy, workspace: bytes) -> None:
-        self.looks = LookFold(policy)
+        self.looks, self.locks = LookFold(policy), LockFold()
         self.timeline, self.processes, self.files = TimelineFold(), ProcessFold(), FileFold()
         self.grades, self.references = GradeFold(), ReferenceFold(policy, workspace)
         self.orders = OrderFold(policy, workspace)
@@ -254,7 +256,7 @@ class _Folds:
             TrialCounted: self._counted.append,
         }
         more = (self.looks, self.reads, self.requests, self.schedules, self.services, self.credentials, self.usage)
-        named = (self.grades, self.references, self.orders, self.held)
+        named = (self.grades, self.references, self.orders, self.locks, self.held)
         for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *more, *named):
             for kind, handle in fold.handlers().items():
                 handlers[kind] = _both(handlers[kind], handle) if kind in handlers else handle

@@ -10,7 +10,6 @@ The laws:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 from policies.types import FilesMode, Policy
 from supervisor.events import MembershipLeft, TrialCounted
@@ -18,6 +17,7 @@ from supervisor.evidence.facts import Coverage, Gap, Loss, OutsideContact, Proce
 from supervisor.evidence.flows import GatewayAccount
 from supervisor.evidence.naming import Names
 from supervisor.evidence.processes import NOBODY, Cast
+from supervisor.values import dataclass, field
 
 ALL = frozenset({"finality", "separation", "scope"})
 _OTHERS = frozenset({"separation", "scope"})
@@ -142,6 +142,9 @@ def _gateway(account: GatewayAccount, counted: TrialCounted | None) -> Iterator[
     if counted is not None and counted.gateway_bytes < stopped.received_bytes:
         text = f"{counted.gateway_bytes} bytes went to the gateway, and it tells of {stopped.received_bytes}"
         yield Gap(route=Route.NETWORK, rule="unexplained-bytes", text=text, events=events, costs=ALL)
+    if stopped.lost:
+        text = f"{stopped.lost} questions for names came faster than they were read: nobody knows what was asked"
+        yield Gap(route=Route.NETWORK, rule="lost-questions", text=text, events=events, costs=frozenset({"scope"}))
     if account.bytes_out > stopped.received_bytes:
         text = f"the gateway passed on {account.bytes_out} bytes, and took {stopped.received_bytes}"
         yield Gap(route=Route.NETWORK, rule="unexplained-bytes", text=text, events=events, costs=ALL)

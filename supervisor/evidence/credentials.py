@@ -138,7 +138,11 @@ class CredentialFold:
             CanaryLeaked: self._leaked,
             CredentialLooked: self._looked_for.append,
         }
-        return known | dict.fromkeys(_ACTS, self._act) | dict.fromkeys((FileOpened, FileWritten), self._opened_file)
+        opens: dict[type[Event], Callable[[Event], object]] = {
+            FileOpened: self._opened_file,
+            FileWritten: self._wrote,
+        }
+        return known | dict.fromkeys(_ACTS, self._act) | opens
 
     # -- what there was --
 
@@ -197,13 +201,19 @@ class CredentialFold:
                 self._add(use, event)
 
     def _opened_file(self, event: Event) -> None:
-        """Take an open or a write: there may be a million, of which hardly one is of a credential."""
+        """Take an open: there may be a million, of which hardly one is of a credential."""
         guard = self._guard or self._ready(event)
-        if guard is None or not isinstance(event, FileOpened | FileWritten):
+        if guard is None or not isinstance(event, FileOpened):
             return
-        if event.path.startswith(b"/proc/") and isinstance(event, FileOpened):
+        if event.path.startswith(b"/proc/"):
             self._proc(event)
         if guard.find(event.path) is not None:
+            self._act(event)
+
+    def _wrote(self, event: Event) -> None:
+        """Take a write, of which there may be as many."""
+        guard = self._guard or self._ready(event)
+        if guard is not None and isinstance(event, FileWritten) and guard.find(event.path) is not None:
             self._act(event)
 
     def _proc(self, event: FileOpened) -> None:

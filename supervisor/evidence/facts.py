@@ -6,7 +6,6 @@ never looks at: it is made in a fifth of the time of a frozen dataclass, and sma
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 import msgspec
@@ -14,8 +13,9 @@ import msgspec
 from supervisor.events import Kind, ProcessKey
 from supervisor.evidence.held import Release
 from supervisor.evidence.requests import Request, Unread
-from supervisor.evidence.routes import Schedule, ServiceSeen, Usage
+from supervisor.evidence.routes import LockUse, Schedule, ServiceSeen, Usage
 from supervisor.evidence.said import EventMatch, GradeRun, OrderKept, ReferenceMet
+from supervisor.values import dataclass, field
 
 
 class Route(StrEnum):
@@ -509,6 +509,7 @@ class Facts:
     reads: tuple[Touch, ...] = ()
     denied: tuple[DeniedLook, ...] = ()
     foreign: tuple[ForeignChange, ...] = ()
+    locks: tuple[LockUse, ...] = ()
     credentials: tuple[CredentialUse, ...] = ()
     grades: tuple[GradeRun, ...] = ()
     references: tuple[ReferenceMet, ...] = ()

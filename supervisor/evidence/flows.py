@@ -8,7 +8,6 @@ look-up alone can carry what must not leave.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from supervisor.events import (
     ConnectionAllowed,
@@ -26,6 +25,7 @@ from supervisor.events import (
 from supervisor.evidence.bounded import Numbers
 from supervisor.evidence.facts import Flow
 from supervisor.evidence.processes import Cast
+from supervisor.values import dataclass
 
 DNS = "dns"
 _DNS_PORT = 53

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from supervisor.events import (
     ConnectionAttempted,
@@ -23,10 +22,12 @@ from supervisor.events import (
     TrialHeld,
     TrialReleased,
 )
+from supervisor.values import dataclass
 
 EVERYTHING = b"**"
 """Stands alone in a footprint that is too long to be told."""
 
+_KERNEL = (b"/proc/", b"/sys/", b"/dev/")
 _MOST_BYTES = 1 << 20
 _SHELLS = frozenset({b"sh", b"bash", b"dash", b"ash", b"ksh", b"zsh", b"busybox", b"env"})
 _INTERPRETERS = (b"python", b"pypy", b"perl", b"ruby", b"node", b"deno", b"bun", b"php", b"lua", b"Rscript", b"tclsh")
@@ -41,6 +42,7 @@ class GraderDid:
         footprint: paths of the workspace that it opened or looked up, relative to it; `EVERYTHING` alone when there
             are more than can be told.
         listed: directories of the workspace whose names it read.
+        elsewhere: absolute paths outside the workspace that it met, but for ``/proc``, ``/sys`` and ``/dev``.
         executed: files of the workspace that it ran, by the kernel or by an interpreter.
         outside: whom it reached outside its box.
         lost: how many events are missing.
@@ -51,6 +53,7 @@ class GraderDid:
     signal: int | None
     footprint: tuple[bytes, ...]
     listed: tuple[bytes, ...]
+    elsewhere: tuple[bytes, ...]
     executed: tuple[bytes, ...]
     outside: tuple[str, ...]
     lost: int
@@ -72,6 +75,7 @@ class _Reading:
         self._workspace = workspace
         self._paths: set[bytes] = set()
         self._listed: set[bytes] = set()
+        self._elsewhere: set[bytes] = set()
         self._executed: dict[bytes, None] = {}
         self._outside: dict[str, None] = {}
         self._lost = self._left = 0
@@ -96,6 +100,7 @@ class _Reading:
             signal=ended.signal if ended else None,
             footprint=_bounded(self._paths),
             listed=_bounded(self._listed),
+            elsewhere=_bounded(self._elsewhere),
             executed=tuple(self._executed),
             outside=tuple(self._outside),
             lost=self._lost,
@@ -119,7 +124,10 @@ class _Reading:
                 self._left += 1
 
     def _met(self, path: bytes) -> None:
-        self._paths.update(self._inside(path))
+        inside = self._inside(path)
+        self._paths.update(inside)
+        if not inside and path.startswith(b"/") and not path.startswith(_KERNEL):
+            self._elsewhere.add(path)
 
     def _inside(self, path: bytes) -> tuple[bytes, ...]:
         """Give a path relative to the workspace, in a tuple; an empty one when it lies elsewhere."""
@@ -128,6 +136,7 @@ class _Reading:
         return (path[len(self._workspace) + 1 :],) if path.startswith(self._workspace + b"/") else ()
 
     def _ran(self, event: ProcessExecuted) -> None:
+        self._met(event.exe)
         for path in (event.exe, *_scripts(event)):
             for inside in self._inside(posixpath.normpath(posixpath.join(event.cwd or b"/", path))):
                 self._paths.add(inside)

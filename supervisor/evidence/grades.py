@@ -114,6 +114,11 @@ def _run(started: GradeStarted, finished: GradeFinished | None) -> GradeRun:
         reason=finished.reason,
         said=finished.said,
         executed=finished.executed,
+        footprint=finished.footprint,
+        listed=finished.listed,
+        elsewhere=finished.elsewhere,
+        began_ns=started.time_ns,
+        ended_ns=finished.time_ns,
     )
 
 

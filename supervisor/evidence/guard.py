@@ -9,12 +9,12 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fnmatch import translate
 from functools import cached_property
 
 from supervisor.events import CanaryPlaced, CredentialGuarded
 from supervisor.evidence.naming import show
+from supervisor.values import dataclass
 
 FILE, AGENT, CANARY = "file", "agent", "canary"
 _WILD = frozenset("*?[")

@@ -6,7 +6,7 @@ A connection is ``held`` until it is known that it was ``released`` (sent, at le
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from supervisor.events import (
     ConnectionDiscarded,
@@ -17,6 +17,7 @@ from supervisor.events import (
     ValidationFinished,
     ValidationStarted,
 )
+from supervisor.values import dataclass
 
 HELD, RELEASED, DISCARDED = "held", "released", "discarded"
 

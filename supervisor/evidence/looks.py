@@ -41,6 +41,7 @@ from supervisor.events import (
     ProcessExecFailed,
     ProcessExecuted,
     ProcessKey,
+    SocketBound,
 )
 from supervisor.events.files import READ_WINDOW_NS
 from supervisor.evidence.bounded import Numbers
@@ -117,7 +118,7 @@ class LookFold:
             return {}
         kinds = (
             FileOpened, FileRead, FileListed, FileLookedUp, FileMapped, FileWritten, FileRenamed, FileLinked, *_CHANGES,
-            ProcessExecuted, ProcessExecFailed, ConnectionAttempted,
+            ProcessExecuted, ProcessExecFailed, ConnectionAttempted, SocketBound,
         )  # fmt: skip
         handlers: dict[type[Event], Callable[[Event], object]] = dict.fromkeys(kinds, self._look)
         return handlers | dict.fromkeys((PlaceDeclared, PlaceChanged, PlaceUnwatched), self._place)
@@ -158,7 +159,7 @@ class LookFold:
                     event.path, "looked", event.process, event.time_ns, event.n, event.error, by_name=True,
                     verified=event.verified,
                 )  # fmt: skip
-            case ConnectionAttempted(path=bytes(path)) if path.startswith(b"/"):
+            case ConnectionAttempted(path=bytes(path)) | SocketBound(path=bytes(path), error=int()) if path[:1] == b"/":
                 yield Look(path, "looked", event.process, event.time_ns, event.n, event.error, by_name=True)
             case _:
                 return
@@ -191,6 +192,11 @@ class LookFold:
         """Give every name of the shared places."""
         own = (place for place in self.declared if not place.hidden and not place.workspace)
         return tuple(sorted({name for place in own for name in (place.path, *place.names)}))
+
+    def named(self, path: bytes) -> bytes:
+        """Give a path of a shared place by the place's own name; any other as it is."""
+        near = _Places([place for place in self.declared if not place.hidden])
+        return near.find(path) or path
 
     # -- when all is known ---------------------------------------------------------------------------------------
 

@@ -15,7 +15,6 @@ The laws:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from policies.globs import Globs, compile_globs
@@ -25,6 +24,7 @@ from supervisor.events.kinds import kinds
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast
 from supervisor.evidence.said import EventMatch, OrderKept
+from supervisor.values import dataclass
 
 _Match = tuple[int, int, ProcessKey | None, Origin]
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import errno
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from supervisor.events import (
     Event,
@@ -25,6 +24,7 @@ from supervisor.events import (
     TrialHeld,
 )
 from supervisor.evidence.facts import Execution, Process
+from supervisor.values import dataclass
 
 NOBODY = ProcessKey(0, 0)
 """Stands for CMD's process when none was ever held."""

@@ -6,10 +6,10 @@ In: what the gateway told, in any order. Out: `Request` and `Unread` values, in 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from supervisor.events import Event, InspectionFailed, ProcessKey, RequestAnswered, RequestSent, StreamDigested
 from supervisor.evidence.bounded import bounded
+from supervisor.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,14 @@
-"""What the events add up to beside processes, files and flows: what runs later, what services said, what was used.
+"""What the events add up to beside processes and files: what runs later, what services said, locks, what was used.
 
 Values only; `supervisor.evidence.facts.Facts` has them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
+
+from supervisor.events import ProcessKey
+from supervisor.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,3 +86,27 @@ class Usage:
     unanswered: tuple[str, ...] = ()
     reached: Budget | None = None
     events: tuple[int, ...] = ()
+
+
+class LockUse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One span in which locks of one file were used in one way; times CLOCK_BOOTTIME.
+
+    Attributes:
+        path: absolute, as the host names it in shared places.
+        sort: ``flock``, or ``record`` for fcntl's: the two do not know of each other.
+        how: ``held``, ``waited``, ``refused``, or ``asked`` for who was told whether there is a lock.
+        own: of what was refused: the trial held locks of that file itself.
+        exact: every lock and release of the file was told.
+    """
+
+    path: bytes
+    device: int
+    inode: int
+    sort: str
+    how: str
+    first_ns: int
+    last_ns: int
+    process: ProcessKey | None
+    events: tuple[int, ...]
+    own: bool = False
+    exact: bool = True

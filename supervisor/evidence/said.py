@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from supervisor.events import ProcessKey
+from supervisor.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +18,8 @@ class GradeRun:
         passed, undecided, reason, said: what it said in JSON: ``undecided`` is a ``passed`` that is neither true nor
             false.
         executed: files of the workspace that it ran.
+        footprint, listed, elsewhere: what it met, as `supervisor.events.GradeFinished` has it.
+        began_ns, ended_ns: CLOCK_BOOTTIME; 0 when it was never seen finishing.
     """
 
     number: int
@@ -35,6 +36,11 @@ class GradeRun:
     reason: str | None = None
     said: str | None = None
     executed: tuple[bytes, ...] = ()
+    footprint: tuple[bytes, ...] = ()
+    listed: tuple[bytes, ...] = ()
+    elsewhere: tuple[bytes, ...] = ()
+    began_ns: int = 0
+    ended_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

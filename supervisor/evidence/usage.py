@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from supervisor.events import BudgetReached, Event, NoteReceived, ToolAnswered, ToolCalled
 from supervisor.evidence.routes import Budget, Usage
+from supervisor.values import dataclass
 
 MOST_IN_A_NOTE = 1_000_000_000
 """A note that claims more of anything is none."""

@@ -13,11 +13,11 @@ import socket
 import struct
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import BinaryIO
 
 from supervisor.errors import LaunchError
 from supervisor.launch.building import read_report
+from supervisor.values import dataclass
 
 _UCRED = struct.Struct("3i")
 _BYTES = 1024

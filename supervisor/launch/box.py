@@ -18,7 +18,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Protocol, Self
 
@@ -31,6 +31,7 @@ from supervisor.launch.seccomp import load_filter
 from supervisor.launch.streams import Streams
 from supervisor.launch.trial_notes import open_notes
 from supervisor.launch.view import View, plan_view
+from supervisor.values import dataclass, field
 
 __all__ = ["Box", "BoxSpec", "Served", "StopNotice", "TrialCgroup", "hold"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.launch.view import ViewSpec
+from supervisor.values import dataclass
 
 STDIO_PTY = -1
 STDIO_CLOSED = -2

@@ -16,7 +16,6 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,6 +24,7 @@ from supervisor.launch import libc, namespaces
 from supervisor.launch.boxspec import STDIO_CLOSED, STDIO_PTY, BoxSpec, encode_config
 from supervisor.launch.bubblewrap import bubblewrap_options, encode_options
 from supervisor.launch.view import View
+from supervisor.values import dataclass
 
 _FIRST = 10  # boxinit takes descriptors below 100
 _ABOVE = 200

@@ -103,6 +103,7 @@ class Executor:
     journal: Journal
     fault: Callable[[], None] = no_fault
     where: bytes = b"workspace"
+    _slots: int | None = None
 
     def run(self) -> None:
         """Do every phase that is not done yet.
@@ -119,10 +120,13 @@ class Executor:
                 message = "workspace is not the directory that the trial began with"
                 raise MachineError(message)
             phases = list(Phase)
-            for phase in phases[phases.index(self.journal.phase()) : -1]:
-                self._do(phase)
-                self.fault()
-                self._advance(phases[phases.index(phase) + 1])
+            try:
+                for phase in phases[phases.index(self.journal.phase()) : -1]:
+                    self._do(phase)
+                    self.fault()
+                    self._advance(phases[phases.index(phase) + 1])
+            finally:
+                self._close_quarantine()
 
     def _advance(self, phase: Phase) -> None:
         if self.journal.durable:
@@ -301,6 +305,7 @@ class Executor:
                 if os.fsencode(name) not in taken:
                     _discard(slots, os.fsencode(name))
         self.host.forget()
+        self._close_quarantine()
         with suppress(FileNotFoundError), self.host.directory(b"") as root:
             try:
                 os.rmdir(self.plan.quarantine, dir_fd=root)
@@ -310,9 +315,16 @@ class Executor:
 
     @contextmanager
     def _quarantine(self) -> Iterator[int]:
-        """Open the quarantine."""
-        with self.host.directory(os.fsencode(self.plan.quarantine)) as descriptor:
-            yield descriptor
+        """Open the quarantine, once: between its places the host's directories stay open in `Tree`."""
+        if self._slots is None:
+            with self.host.directory(os.fsencode(self.plan.quarantine)) as descriptor:
+                self._slots = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 0)
+        yield self._slots
+
+    def _close_quarantine(self) -> None:
+        if self._slots is not None:
+            os.close(self._slots)
+            self._slots = None
 
 
 def _left(path: bytes, err: OSError) -> Left:

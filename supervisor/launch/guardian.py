@@ -22,13 +22,13 @@ import select
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.errors import SuperviseError
 from supervisor.launch.cgroup import Cgroup
 from supervisor.launch.leftovers import clean_cgroup, clean_run
 from supervisor.launch.state import RunDir
+from supervisor.values import dataclass
 
 _RELEASE = b"r"
 _NAME = b"supervise-guard"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -211,6 +210,8 @@ class InPlace:
         """Forget what was before, and what was written outside the workspace."""
         self.close()
         self._stage.discard()
+        import shutil  # noqa: PLC0415 - 3 ms
+
         shutil.rmtree(self.run.before, ignore_errors=True)
 
     def compared(self) -> tuple[bytes, ...]:
@@ -227,6 +228,8 @@ class InPlace:
 
 def _capture(writes: InPlace, paths: Iterable[bytes], target: Path) -> Snapshot:
     """Copy what is at some paths now, at the same places below ``target/upper``; the digest also says what is gone."""
+    import shutil  # noqa: PLC0415 - 3 ms
+
     from supervisor.launch.snapshot import Snapshot  # noqa: PLC0415 - only trials that leave something alive need it
 
     shutil.rmtree(target, ignore_errors=True)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from dataclasses import dataclass
 
 from supervisor.launch import libc
+from supervisor.values import dataclass
 
 _PROBE = b".supervise-isolated"
 

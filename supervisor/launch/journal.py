@@ -20,13 +20,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from supervisor.errors import MachineError
 from supervisor.launch.durable import write_whole
+from supervisor.values import dataclass
 
 JOURNAL_VERSION = 1
 
@@ -236,7 +238,10 @@ _PHASES = ("prepare", "take", "delete", "place", "attributes")
 
 
 def _plan_to_json(plan: Plan) -> dict[str, object]:
-    phases = {name: [{"do": type(step).__name__, **asdict(step)} for step in getattr(plan, name)] for name in _PHASES}
+    phases = {
+        name: [{"do": type(step).__name__, **msgspec.to_builtins(step)} for step in getattr(plan, name)]
+        for name in _PHASES
+    }
     left = [[os.fsdecode(entry.path), entry.why] for entry in plan.left]
     return {
         "version": JOURNAL_VERSION,

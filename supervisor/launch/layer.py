@@ -10,9 +10,8 @@ a trial that writes nothing needs none of it, and starts sooner.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from supervisor.errors import MachineError
 from supervisor.launch.merged import Merged
 from supervisor.launch.observe import Observer, read_xattrs
 from supervisor.launch.tree import Tree, is_below, join
+from supervisor.values import dataclass
 
 if TYPE_CHECKING:
     from supervisor.launch.commit import CommitResult
@@ -164,6 +164,8 @@ class Layer:
         def wanted(path: bytes) -> bool:
             near = path in paths or any(is_below(one, path) or is_below(path, one) for one in paths)
             return near and allowed(path)
+
+        import shutil  # noqa: PLC0415 - 3 ms
 
         shutil.rmtree(self._forced, ignore_errors=True)
         self._forced.mkdir(mode=0o700)

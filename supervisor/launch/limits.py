@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from policies.types import Limits, Memory
 from supervisor.errors import MachineError
 from supervisor.launch.cgroup import Cgroup
 from supervisor.launch.controllers import Controller, enable, find_controllers, make_companion
+from supervisor.values import dataclass
 
 OWN_PROCESSES = 2
 """bubblewrap and the box's init: they come on top of what the policy allows."""

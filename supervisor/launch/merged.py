@@ -9,13 +9,13 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from supervisor.launch.tree import Tree, join, split
 from supervisor.launch.whiteouts import Entry, HandleKey, merged_lower, read_entry, read_index
+from supervisor.values import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ class Merged:
     _stack: ExitStack
     _index: dict[HandleKey, bytes] = field(default_factory=dict)
     _last: tuple[bytes, Node | None] | None = None
+    _above: tuple[bytes, bool] | None = None
 
     @classmethod
     def open(cls, lower: Path | bytes, upper: Path, work: Path | None = None) -> Merged:
@@ -93,6 +94,13 @@ class Merged:
             self._last = above, self.find(above)
         node = self._last[1]
         return self.child(node, name) if node is not None and node.directory else None
+
+    def had_place_for(self, path: bytes) -> bool:
+        """Tell whether the lower tree has the directory that a path lies in: without it, nothing was there."""
+        above, _ = split(path)
+        if self._above is None or self._above[0] != above:
+            self._above = above, self.lower.is_directory(above)
+        return self._above[1]
 
     def child(self, above: Node, name: bytes) -> Node | None:
         """Find one entry of a visible directory."""

@@ -49,8 +49,8 @@ class Observer:
         if found is None:
             return None
         try:
-            with tree.parent(path) as (directory, name):
-                return self._read(directory, name, found)
+            directory, name = tree.peek(path)
+            return self._read(directory, name, found)
         except OSError as err:
             return _state(found, None, (), f"cannot be read: {_reason(err)}")
 

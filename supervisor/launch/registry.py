@@ -11,12 +11,12 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from supervisor.errors import MachineError
 from supervisor.launch.durable import write_all
+from supervisor.values import dataclass
 
 NAME = "registry"
 

@@ -16,11 +16,11 @@ import errno
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supervisor.launch.libc import CloneFlag
+from supervisor.values import dataclass
 
 if TYPE_CHECKING:
     import pyseccomp

@@ -13,10 +13,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -26,6 +25,7 @@ from supervisor.launch.merged import Merged
 from supervisor.launch.observe import Observer
 from supervisor.launch.tree import Tree, by_descriptor, join, split
 from supervisor.launch.whiteouts import Entry, read_entry
+from supervisor.values import dataclass
 
 _KEPT = ("trusted.overlay.opaque", "trusted.overlay.redirect")
 
@@ -110,6 +110,8 @@ def capture(view: Merged, footprint: Footprint, observer: Observer, target: Path
         observer: digests content.
         target: the directory to make; an older snapshot in it is removed.
     """
+    import shutil  # noqa: PLC0415 - 3 ms
+
     shutil.rmtree(target, ignore_errors=True)
     upper = target / "upper"
     upper.mkdir(mode=0o700, parents=True)

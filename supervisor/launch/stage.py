@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -268,6 +267,8 @@ class Stage:
             message = f"commit of run {self.run.id} was interrupted"
             raise UsageError(message, place="RUN", hint=f"supervise commit {self.run.id} finishes it")
         for directory in (self.upper, self.work, self.run.nested, self.run.outside):
+            import shutil  # noqa: PLC0415 - 3 ms
+
             shutil.rmtree(directory, ignore_errors=True)
 
     # -- looking ---------------------------------------------------------------------------------------------------
@@ -283,7 +284,7 @@ class Stage:
             if view is None:
                 return self._observe_unstaged(path)
             node = view.find(relative)
-            before = self._observer.state(view.lower, relative)
+            before = self._observer.state(view.lower, relative) if view.had_place_for(relative) else None
             after = self._observer.state(*view.place(node)) if node is not None else None
         except OSError as err:
             text = problem(f"cannot be read: {err.strerror}")

@@ -17,12 +17,12 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.errors import LogUnreadableError, MachineError, UsageError
 from supervisor.launch.durable import write_whole
 from supervisor.launch.owner import Owner
+from supervisor.values import dataclass
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _SHOWN_CANDIDATES = 6

@@ -15,11 +15,11 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-from dataclasses import dataclass, field
 from typing import Self
 
 from supervisor.errors import LaunchError
 from supervisor.launch import libc
+from supervisor.values import dataclass, field
 
 Standard = tuple[int | None, int | None, int | None]
 

@@ -24,9 +24,9 @@ import termios
 import time
 import tty
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from supervisor.launch.box import Box, StopNotice
+from supervisor.values import dataclass, field
 
 _LIMIT = 1 << 16
 _CHUNK = 1 << 14

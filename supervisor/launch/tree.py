@@ -26,12 +26,13 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 class Tree:
     """One tree. Keeps the directories on the way to the last used path open; `close` it, or use it in a ``with``."""
 
-    __slots__ = ("_chain", "_root", "device")
+    __slots__ = ("_chain", "_last", "_root", "device")
 
     def __init__(self, root: Path | bytes) -> None:
         """Open the root, a directory that we trust: a symlink on the way to it is followed."""
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._chain: list[tuple[bytes, int]] = []
+        self._last: tuple[bytes, int] = (b"", self._root)
         self.device = os.fstat(self._root).st_dev
 
     def __enter__(self) -> Self:
@@ -70,6 +71,11 @@ class Tree:
         above, name = split(path)
         with self.directory(above) as descriptor:
             yield descriptor, name
+
+    def peek(self, path: bytes) -> tuple[int, bytes]:
+        """Give what `parent` gives; the descriptor stays the tree's, and is good until the tree is next asked."""
+        above, name = split(path)
+        return self._walk(above), name
 
     def lstat(self, path: bytes) -> os.stat_result | None:
         """Describe what is at `path`, without following a symlink; None when nothing is, or no tree leads there."""
@@ -117,6 +123,8 @@ class Tree:
 
     def _walk(self, path: bytes) -> int:
         """Open a directory; the descriptor stays ours, and is good until the next call."""
+        if path == self._last[0]:
+            return self._last[1]
         components = path.split(b"/") if path else []
         kept = 0
         while kept < min(len(components), len(self._chain)) and self._chain[kept][0] == components[kept]:
@@ -125,6 +133,7 @@ class Tree:
         at = self._chain[-1][1] if self._chain else self._root
         for name in components[kept:]:
             at = self._step(at, name)
+        self._last = path, at
         return at
 
     def _step(self, at: int, name: bytes) -> int:
@@ -141,6 +150,7 @@ class Tree:
         return inner
 
     def _cut(self, length: int) -> None:
+        self._last = (b"", self._root)
         for _, descriptor in self._chain[length:]:
             os.close(descriptor)
         del self._chain[length:]

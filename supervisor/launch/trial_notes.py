@@ -10,7 +10,8 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from supervisor.values import dataclass
 
 VARIABLE = "SUPERVISE_NOTIFY"
 PATH = "/run/supervise/notify"

@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.errors import LaunchError
@@ -49,6 +48,7 @@ from supervisor.launch.mounts import (
     place_in_filesystem,
     read_mounts,
 )
+from supervisor.values import dataclass
 
 KERNEL_FILESYSTEMS = frozenset(
     b"proc sysfs cgroup cgroup2 bpf devtmpfs devpts tracefs debugfs securityfs configfs fusectl pstore efivarfs"

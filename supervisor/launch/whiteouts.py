@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 
 from supervisor.launch.tree import Tree, join
+from supervisor.values import dataclass
 
 _OVERLAY = "trusted.overlay."
 _ESCAPED = "trusted.overlay.overlay."

@@ -7,7 +7,6 @@ seal.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from supervisor.events import TrialSealed
 from supervisor.log import envelope
 from supervisor.log.frames import sha256_text
 from supervisor.log.keys import parse_public
+from supervisor.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

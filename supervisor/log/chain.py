@@ -7,11 +7,11 @@ of now or of one of the last `MAX_AFTERMATH` moments. No files here.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 from supervisor.errors import LogError
 from supervisor.log.frames import MAX_AFTERMATH, Frame, FrameType, Header, bad_frame, seal_payload, sha256_text
 from supervisor.log.merkle import MerkleTree, State, root_of
+from supervisor.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,12 +18,12 @@ import os
 import re
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supervisor.errors import LogUnreadableError, MachineError, UsageError
 from supervisor.launch.durable import write_whole
+from supervisor.values import dataclass
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

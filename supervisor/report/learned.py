@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from policies.addresses import METADATA, forbidden_class, parse_address
-from policies.canonical import policy_to_mapping, toml_value
+from policies.canonical import policy_to_mapping, toml_tables, toml_value
 from policies.hosts import normal_name, written
 from policies.keys import SECTIONS
 from policies.network import DEFAULT_PORT
@@ -233,15 +233,7 @@ def render(lesson: Lesson, *, command: str) -> str:
     lines = [f"# Learned from: {safe(command)}", "# It allows what was seen, once. Read it before you use it."]
     lines += [f"# Not allowed: {words}" for words in lesson.left_out]
     lines += [f"{key} = {toml_value(mapping[key])}" for key in ("schema", "name")]
-    for section in SECTIONS:
-        if section.many:
-            for table in mapping[section.name]:
-                lines += [
-                    "",
-                    f"[[{section.name}]]",
-                    *(f"{name} = {toml_value(value)}" for name, value in table.items()),
-                ]
-            continue
+    for section in (section for section in SECTIONS if not section.many):
         told = {
             name: value
             for name, value in mapping[section.name].items()
@@ -250,6 +242,8 @@ def render(lesson: Lesson, *, command: str) -> str:
         if told:
             lines += ["", f"[{section.name}]"]
             lines += [line for name, value in told.items() for line in _key_lines(lesson, section.name, name, value)]
+    for name in (*(section.name for section in SECTIONS if section.many), "services"):
+        lines += toml_tables(name, mapping.get(name, ()))
     return "\n".join(lines) + "\n"
 
 

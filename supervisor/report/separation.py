@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator
 from html import escape
 from math import cos, pi, sin
 from typing import TYPE_CHECKING, Any
 
-from supervisor.report.lines import Line, line
+from supervisor.report.lines import Line, line, verdict_span
+from supervisor.report.safe import harmless
 
 if TYPE_CHECKING:
     from supervisor.verdict.findings import Edge
     from supervisor.verdict.pairs import Separated
 
+_ID = re.compile(r"\d{8}-\d{6}-([0-9a-z]+)")
+_IN_TEXT = re.compile(r"\d{8}-\d{6}-[0-9a-z]+")
+_CLOSING = {
+    "met-a-change": "a place of its own for each run, or writes that stay staged (`--commit never`)",
+    "workspace-reused": "`--commit never`, or a workspace of its own for each run",
+    "met-a-lock": "a file of its own for each run to lock, or one run after the other",
+    "contention": "more room or time, or one run after the other",
+    "service-shared": 'a server for each, or a [[services]] entry with state = "stateless" or "per-run" that is true',
+    "service-not-per-run": "a server for each run, as was declared",
+    "credential-met": "a credential for each run, that ends with it",
+    "acts-later": "the schedule or container taken away before the next run, or a policy that lets none be left",
+    "run-without-proof": "the run again: what it did cannot be known any more",
+    "declared-stream": 'unit = "run", if they are separate',
+    "foreign-writer": "a place that nobody but the runs writes to",
+}
+"""What closes a route, by the rule that found it open."""
 _COLOURS = {"connected": "#b3261e", "unresolved": "#b06f00", "separate": "#8a8a8a"}
 _STYLES = {"connected": "solid", "unresolved": "dashed", "separate": "dotted"}
 _DOT = 26
@@ -46,22 +65,54 @@ def _edge(names: list[str], edge: Edge) -> dict[str, Any]:
 
 
 def separation_lines(names: list[str], found: Separated) -> Iterator[Line]:
-    """Give the answer in words: the units, then why runs belong together, then what is taken for granted."""
+    """Give the answer in words: the units, then why runs belong together, and what would part them.
+
+    Units have the whole ids; the rest calls a run by the end of its id, where that is enough to know it.
+    """
     count = len(found.units)
     bound = f" (at most {found.most})" if found.most != found.fewest else ""
     yield line(f"{len(names)} runs, {count} analysis unit{'s' if count != 1 else ''}{bound}")
     for unit in found.units:
-        yield line(f"  {', '.join(names[run] for run in unit)}")
-    for edge in found.edges:
-        through = f" through {', '.join(names[run] for run in edge.via)}" if edge.via else ""
-        yield line(f"{names[edge.runs[0]]} and {names[edge.runs[1]]}: {edge.verdict}{through}")
-        for reason in edge.reasons:
-            cited = f" [{', '.join(reason.events)}]" if reason.events else ""
-            yield line(f"  {reason.rule}: {reason.text}{cited}")
-        for assumption in edge.assumptions:
-            yield line(f"  assumed: {assumption}")
+        yield line(f"  {', '.join(harmless(names[run]) for run in unit)}")
+    labels = _Labels(names)
+    direct = [edge for edge in found.edges if not edge.via]
+    for edge in direct:
+        yield from _edge_lines(labels, edge)
+    if len(direct) < len(found.edges):
+        more = len(found.edges) - len(direct)
+        pairs = "one more pair is" if more == 1 else f"{more} more pairs are"
+        yield line(f"{pairs} joined through runs in between (`--json` names them)")
     if found.omitted:
         yield line(f"{found.omitted} findings join what is joined already and are not told")
+    rules = dict.fromkeys(reason.rule for edge in direct if edge.verdict != "separate" for reason in edge.reasons)
+    closing = [(rule, _CLOSING[rule]) for rule in rules if rule in _CLOSING]
+    if closing:
+        yield line("what would part them:")
+        yield from (line(f"  {rule}: {what}") for rule, what in closing)
+
+
+def _edge_lines(labels: _Labels, edge: Edge) -> Iterator[Line]:
+    one, other = (labels.of[run] for run in edge.runs)
+    yield line(f"{one} and {other}: ", verdict_span(edge.verdict))
+    for reason in edge.reasons:
+        cited = f" [{', '.join(map(labels.short, reason.events))}]" if reason.events else ""
+        yield line(f"  {reason.rule}: {labels.short(reason.text)}{cited}")
+    for assumption in edge.assumptions:
+        yield line(f"  assumed: {harmless(assumption)}")
+
+
+class _Labels:
+    """Short names of runs: ``k7s29w`` for ``20261130-124148-k7s29w``, where no other run has it."""
+
+    def __init__(self, names: list[str]) -> None:
+        ends = [match[1] if (match := _ID.fullmatch(name)) else name for name in names]
+        times = Counter(ends)
+        self.of = [harmless(end if times[end] == 1 else name) for end, name in zip(ends, names, strict=True)]
+        self._by_name = dict(zip(names, self.of, strict=True))
+
+    def short(self, text: str) -> str:
+        """Shorten the ids in a sentence."""
+        return _IN_TEXT.sub(lambda found: self._by_name.get(found[0], found[0]), harmless(text))
 
 
 def separation_dot(names: list[str], found: Separated) -> str:
@@ -78,7 +129,7 @@ def separation_dot(names: list[str], found: Separated) -> str:
 
 
 def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return '"' + harmless(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def separation_svg(names: list[str], found: Separated) -> str:
@@ -109,8 +160,9 @@ def separation_svg(names: list[str], found: Separated) -> str:
 def _drawn_edge(names: list[str], edge: Edge, places: dict[int, tuple[float, float]]) -> str:
     (x1, y1), (x2, y2) = (places[run] for run in edge.runs)
     dash = {"solid": "none", "dashed": "7 5", "dotted": "2 5"}[_STYLES[edge.verdict]]
-    why = "\n".join(reason.text for reason in edge.reasons)
-    title = escape(f"{names[edge.runs[0]]} and {names[edge.runs[1]]}: {edge.verdict}\n{why}")
+    why = "\n".join(harmless(reason.text) for reason in edge.reasons)
+    one, other = (harmless(names[run]) for run in edge.runs)
+    title = escape(f"{one} and {other}: {edge.verdict}\n{why}")
     return (
         f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{_COLOURS[edge.verdict]}" '
         f'stroke-width="2" stroke-dasharray="{dash}"><title>{title}</title></line>'
@@ -118,7 +170,7 @@ def _drawn_edge(names: list[str], edge: Edge, places: dict[int, tuple[float, flo
 
 
 def _drawn_run(name: str, x: float, y: float) -> str:
-    label = escape(name)
+    label = escape(harmless(name))
     return (
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="9" fill="#2f4b7c"/>'
         f'<text x="{x:.1f}" y="{y + 24:.1f}" font-size="11" text-anchor="middle">{label}</text>'

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from policies.types import Policy
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.said import GradeRun
+from supervisor.values import dataclass
 
 SUCCESS, FAILURE = "success", "failure"
 

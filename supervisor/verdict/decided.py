@@ -10,10 +10,9 @@ The laws:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from policies.types import DecidedBy, PeriodKind
 from supervisor.evidence.said import EventMatch
+from supervisor.values import dataclass
 from supervisor.verdict.bounds import FAILURE, SUCCESS
 from supervisor.verdict.completion import Reason
 from supervisor.verdict.situation import Situation

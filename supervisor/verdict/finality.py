@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from msgspec.structs import replace as with_fields
@@ -21,6 +20,7 @@ from msgspec.structs import replace as with_fields
 from policies.types import PeriodKind
 from supervisor.evidence.facts import Facts, Process
 from supervisor.evidence.naming import listed, show
+from supervisor.values import dataclass
 from supervisor.verdict import later, releases, services
 from supervisor.verdict.bounds import BoundFound
 from supervisor.verdict.completion import OpenEffect, Proof, Reason

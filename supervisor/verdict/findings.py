@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from supervisor.values import dataclass, field
 
 _RANK = {"separate": 0, "unresolved": 1, "connected": 2}
 _REASONS = 20

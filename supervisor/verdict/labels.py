@@ -11,7 +11,6 @@ The laws:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 
 from policies.globs import compile_globs
@@ -19,6 +18,7 @@ from policies.types import PeriodKind, Policy
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.naming import listed, show
 from supervisor.evidence.said import GradeRun
+from supervisor.values import dataclass
 from supervisor.verdict.bounds import label_of
 from supervisor.verdict.situation import Situation
 

@@ -87,10 +87,8 @@ def gather(indexes: Indexes) -> list[Group]:
     owner = _owners(indexes)
     groups: dict[Key, Group] = {}
     for run, index in enumerate(indexes()):
-        for key, resource, contact in _met_keys(index, owner):
-            who = owner.get(key)
-            if who is not None and who != run:
-                groups.setdefault(key, Group(resource)).party(run).meet(contact)
+        for key, resource, contact in _met_keys(index, run, owner):
+            groups.setdefault(key, Group(resource)).party(run).meet(contact)
     wanted = {owner[key] for key in groups}
     for run, index in enumerate(indexes()):
         if run in wanted or _SEVERAL in wanted:
@@ -103,55 +101,86 @@ def gather(indexes: Indexes) -> list[Group]:
     return [group for group in groups.values() if len(group.parties) > 1]
 
 
+# Millions of contacts come through here: numbers stand for resources, whose own hashes are computed in Python.
+_PATH, _ENTRIES, _ANYTHING = 1, 2, 3
+
+
 def _owners(indexes: Indexes) -> dict[Key, int]:
     """Tell who changed what: a run's number, or that there are several."""
     owner: dict[Key, int] = {}
+    claim = owner.setdefault
     for run, index in enumerate(indexes()):
-        for key, _, _ in _changed_keys(index):
-            if owner.setdefault(key, run) != run:
+        parents: set[bytes] = set()
+        for contact in index.contacts:
+            if contact.how == "changed":
+                path = contact.path
+                key = hash((_PATH, path))
+                if claim(key, run) != run:
+                    owner[key] = _SEVERAL
+                parents.add(_parent(path))
+        keys = [hash((_ENTRIES, parent)) for parent in parents]
+        keys += [hash((_ANYTHING, directory)) for directory in _with_above(parents)]
+        for key in keys:
+            if claim(key, run) != run:
                 owner[key] = _SEVERAL
     return owner
 
 
+def _with_above(directories: Iterable[bytes]) -> set[bytes]:
+    """Give directories and all those above them."""
+    found: set[bytes] = set()
+    for directory in directories:
+        above = directory
+        while above not in found:
+            found.add(above)
+            above = _parent(above)
+    return found
+
+
 def _changed_keys(index: RunIndex) -> Iterator[tuple[Key, Resource, Contact]]:
     """Give the keys under which the changes of a run are met."""
-    seen: set[tuple[Resource, bytes]] = set()
+    seen: set[bytes] = set()
     for contact in index.contacts:
         if contact.how != "changed":
             continue
-        yield hash((Resource.PATH, contact.path)), Resource.PATH, contact
+        yield hash((_PATH, contact.path)), Resource.PATH, contact
         parent = _parent(contact.path)
-        yield hash((Resource.ENTRIES, parent)), Resource.ENTRIES, contact
-        while (Resource.ANYTHING, parent) not in seen:
-            seen.add((Resource.ANYTHING, parent))
-            yield hash((Resource.ANYTHING, parent)), Resource.ANYTHING, contact
+        yield hash((_ENTRIES, parent)), Resource.ENTRIES, contact
+        while parent not in seen:
+            seen.add(parent)
+            yield hash((_ANYTHING, parent)), Resource.ANYTHING, contact
             parent = _parent(parent)
 
 
-def _met_keys(index: RunIndex, owner: Mapping[Key, int]) -> Iterator[tuple[Key, Resource, Contact]]:
+def _met_keys(index: RunIndex, run: int, owner: Mapping[Key, int]) -> Iterator[tuple[Key, Resource, Contact]]:
     """Give the keys under which a run meets changes of others."""
     above: dict[bytes, tuple[Key, ...]] = {}
+    owner_of = owner.get
     for contact in index.contacts:
-        yield hash((Resource.PATH, contact.path)), Resource.PATH, contact
+        path = contact.path
+        key = hash((_PATH, path))
+        if owner_of(key, run) != run:
+            yield key, Resource.PATH, contact
         if contact.how in _LISTING and contact.error is None:
-            yield hash((Resource.ENTRIES, contact.path)), Resource.ENTRIES, contact
-        parent = _parent(contact.path)
+            key = hash((_ENTRIES, path))
+            if owner_of(key, run) != run:
+                yield key, Resource.ENTRIES, contact
+        parent = _parent(path)
         keys = above.get(parent)
         if keys is None:
-            keys = above[parent] = tuple(_changed_above(parent, owner))
+            keys = above[parent] = tuple(key for key in _above(parent) if owner_of(key, run) != run)
         for key in keys:
             yield key, Resource.PATH, contact
     if index.workspace:
-        may_look = Contact(index.workspace, "may look", index.released_ns, index.ended_ns)
-        yield hash((Resource.ANYTHING, index.workspace)), Resource.ANYTHING, may_look
+        key = hash((_ANYTHING, index.workspace))
+        if owner_of(key, run) != run:
+            yield key, Resource.ANYTHING, Contact(index.workspace, "may look", index.released_ns, index.ended_ns)
 
 
-def _changed_above(directory: bytes, owner: Mapping[Key, int]) -> Iterator[Key]:
-    """Give the keys of a directory and those above it that somebody changed."""
+def _above(directory: bytes) -> Iterator[Key]:
+    """Give the keys of a directory and those above it."""
     while True:
-        key = hash((Resource.PATH, directory))
-        if key in owner:
-            yield key
+        yield hash((_PATH, directory))
         if directory == b"/":
             return
         directory = _parent(directory)

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from supervisor.evidence.naming import show
 from supervisor.verdict.findings import Edge, Finding, mildest
 from supervisor.verdict.meetings import Group, Indexes, Party, Resource, gather
 from supervisor.verdict.run_index import Contact, RunIndex
@@ -111,7 +112,7 @@ def _meeting(heads: Sequence[RunIndex], resource: Resource, cause: Party, effect
     events = (*_events(heads, cause.run, cause.changed), *_events(heads, effect.run, effect.met))
     runs = (cause.run, effect.run)
     if resource is Resource.ANYTHING:
-        where = _show(heads[effect.run].workspace)
+        where = show(heads[effect.run].workspace)
         text = (
             f"{earlier} left changes in {where}, where {later} worked afterwards: what it looked up there is not "
             "witnessed one by one; with `--commit never`, or a workspace of its own, each is separate"
@@ -245,8 +246,4 @@ def _events(heads: Sequence[RunIndex], run: int, contact: Contact | None) -> Ite
 
 
 def _name(contact: Contact | None) -> str:
-    return "it" if contact is None else _show(contact.path)
-
-
-def _show(path: bytes) -> str:
-    return path.decode(errors="backslashreplace")
+    return "it" if contact is None else show(contact.path)

@@ -11,20 +11,25 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from policies.types import FilesMode, Policy
+from policies.types import FilesMode, Policy, ServiceState
 from supervisor.evidence.credentials import CREATED, PASSED
 from supervisor.evidence.facts import Facts, FileHistory, FileState, Route, Touch
+from supervisor.evidence.grader import EVERYTHING
 from supervisor.evidence.guard import CANARY
 from supervisor.evidence.naming import show
+from supervisor.evidence.said import GradeRun
 from supervisor.verdict.judge import Judgement
 
 SCHEMA = "run-index/1"
 
-_CONTENDED_ERRORS = {11: "EAGAIN", 28: "ENOSPC", 122: "EDQUOT"}
+_CONTENDED_ERRORS = {
+    11: "EAGAIN", 12: "ENOMEM", 23: "ENFILE", 26: "ETXTBSY", 28: "ENOSPC", 37: "ENOLCK", 122: "EDQUOT",
+}  # fmt: skip
+_CONTENDED_ANSWERS = {429: "too many requests", 503: "service unavailable"}
 _KERNEL = (b"/proc/", b"/sys/", b"/dev/")
 _KEPT_EVENTS = 3
 
@@ -68,6 +73,21 @@ class Secret(msgspec.Struct, frozen=True, array_like=True, gc=False):
     events: tuple[int, ...] = ()
 
 
+class Lock(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One span in which locks of one file were used; the fields are those of `supervisor.evidence.locks.LockUse`."""
+
+    path: bytes
+    device: int
+    inode: int
+    sort: str
+    how: str
+    first_ns: int
+    last_ns: int
+    events: tuple[int, ...] = ()
+    own: bool = False
+    exact: bool = True
+
+
 class Mark(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Something about the run as a whole, in words: a gap, a sign of contention, an effect that acts later."""
 
@@ -102,6 +122,7 @@ class RunIndex(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     contacts: tuple[Contact, ...] = ()
     servers: tuple[Server, ...] = ()
     secrets: tuple[Secret, ...] = ()
+    locks: tuple[Lock, ...] = ()
     contention: tuple[Mark, ...] = ()
     gaps: tuple[Mark, ...] = ()
     later: tuple[Mark, ...] = ()
@@ -142,6 +163,7 @@ def index_run(
         contacts=tuple(_contacts(facts, policy, workspace, offset_ns)),
         servers=tuple(_servers(facts, policy, offset_ns)),
         secrets=tuple(_secrets(facts, run)),
+        locks=tuple(_locks(facts, offset_ns, ended_ns)),
         contention=tuple(_contention(facts)),
         gaps=tuple(_gaps(facts)),
         later=tuple(_later(judgement)),
@@ -190,6 +212,26 @@ def _contacts(facts: Facts, policy: Policy, workspace: bytes, offset_ns: int) ->
     for path, history in states.items():
         if path not in told and history.in_workspace and _reached_host(history, facts, policy):
             yield _left_behind(path, history, facts, policy, offset_ns)
+    for grade in facts.grades:
+        yield from _graded(grade, states, workspace, offset_ns)
+
+
+def _graded(
+    grade: GradeRun, states: Mapping[bytes, FileHistory], workspace: bytes, offset_ns: int
+) -> Iterator[Contact]:
+    """Give what a grader met: it is a reader like the trial, and its label rests on what it read.
+
+    Of an example (``selftest:``) the paths of the workspace are the example's own.
+    """
+    met = dict.fromkeys((path for path in grade.elsewhere if path != EVERYTHING), "read")
+    if not grade.state.startswith("selftest:"):
+        inside = dict.fromkeys(grade.footprint, "looked") | dict.fromkeys(grade.listed, "listed")
+        for path, how in inside.items():
+            whole = path in {EVERYTHING, b"."}
+            met[workspace if whole else workspace.rstrip(b"/") + b"/" + path] = "listed" if whole else how
+    for path, how in met.items():
+        if not _own(states.get(path)):
+            yield Contact(path, how, grade.began_ns + offset_ns, grade.ended_ns + offset_ns, grade.events)
 
 
 def _absolute(history: FileHistory, workspace: bytes) -> bytes:
@@ -250,6 +292,22 @@ def _left_behind(path: bytes, history: FileHistory, facts: Facts, policy: Policy
 
 
 def _servers(facts: Facts, policy: Policy, offset_ns: int) -> Iterator[Server]:
+    """Give whom the trial reached, then whom only we asked for it: what a service says is met by the verdict."""
+    reached = tuple(_reached(facts, policy, offset_ns))
+    yield from reached
+    known = {word for server in reached for word in (server.address, server.name) if word is not None}
+    services = {service.name: service for service in policy.services}
+    for seen in facts.services:
+        service = services.get(seen.name)
+        at = service.at or f"service {service.name}" if service else seen.name
+        if service is None or not seen.answers or service.state is ServiceState.PER_RUN or {at, service.name} & known:
+            continue
+        span = seen.answers[0].asked_ns + offset_ns, seen.answers[-1].at_ns + offset_ns
+        events = tuple(answer.event for answer in seen.answers[:_KEPT_EVENTS])
+        yield Server(at, service.name if service.socket else at, service.state.value, *span, events)
+
+
+def _reached(facts: Facts, policy: Policy, offset_ns: int) -> Iterator[Server]:
     """Give whom the trial reached: through the gateway by what was really dialled, else by the socket's path."""
     declared = {service.at: service.state.value for service in policy.services}
     names = {service.at: service.name for service in policy.services}
@@ -287,6 +345,15 @@ def _secrets(facts: Facts, run: str) -> Iterator[Secret]:
             yield Secret(f"canary {run}", CANARY, CREATED, events)
 
 
+def _locks(facts: Facts, offset_ns: int, ended_ns: int) -> Iterator[Lock]:
+    for use in facts.locks:
+        last_ns = min(use.last_ns, max(ended_ns, use.first_ns))
+        yield Lock(
+            use.path, use.device, use.inode, use.sort, use.how, use.first_ns + offset_ns, last_ns + offset_ns,
+            use.events[:_KEPT_EVENTS], use.own, use.exact,
+        )  # fmt: skip
+
+
 # -- marks ---------------------------------------------------------------------------------------------------------
 
 
@@ -297,6 +364,11 @@ def _contention(facts: Facts) -> Iterator[Mark]:
         yield Mark("timeout", "its time ran out", _numbers(facts, "trial.endpoint"))
     for met in facts.limits:
         yield Mark("limit", f"its limit of {met.resource} {met.effect} it {met.times} times", met.events)
+    for request in facts.requests:
+        if request.status in _CONTENDED_ANSWERS:
+            text = f"{request.host} answered {request.status} ({_CONTENDED_ANSWERS[request.status]})"
+            yield Mark("refused-for-want", text, request.events)
+            break
     for history in facts.files:
         for attempt in history.attempts:
             if attempt.error in _CONTENDED_ERRORS:
@@ -309,6 +381,12 @@ def _gaps(facts: Facts) -> Iterator[Mark]:
     for gap in facts.gaps:
         if "separation" in gap.costs:
             yield Mark(gap.rule, gap.text, gap.events, gap.route.value)
+    for grade in facts.grades:
+        if EVERYTHING in grade.elsewhere:
+            text = "a grader met more paths than are told"
+            yield Mark("unlisted-grader-reads", text, grade.events, Route.FILE.value)
+        elif not grade.ended_ns:
+            yield Mark("unfinished-grader", "what a grader met is not known", grade.events, Route.FILE.value)
     if facts.timeline.emptied_ns is None:
         yield Mark("not-emptied", "nobody saw it empty: it may still act", (), Route.PROCESS.value)
 

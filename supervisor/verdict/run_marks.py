@@ -1,4 +1,4 @@
-"""What bears on pairs of runs beside the paths that they met: declarations, servers, credentials, want, gaps.
+"""What bears on pairs of runs beside the paths that they met: declarations, servers, credentials, locks, want, gaps.
 
 In: the heads of indexes; out: findings. `mark_pairs` tells every pair, `mark_units` only as many as form the units: the
 two give the same components.
@@ -12,6 +12,7 @@ from itertools import combinations
 
 from supervisor.evidence.facts import Route
 from supervisor.verdict.findings import Finding
+from supervisor.verdict.locked import lock_meetings, with_lock_want
 from supervisor.verdict.run_index import Mark, RunIndex, Secret, Server
 
 _MADE = frozenset({"created", "written"})
@@ -21,12 +22,18 @@ _REACHING = frozenset({Route.NETWORK.value, Route.SERVICE.value, Route.CREDENTIA
 
 def mark_pairs(heads: Sequence[RunIndex]) -> Iterator[Finding]:
     """Give every finding about every pair."""
+    meetings = lock_meetings(heads)
+    yield from meetings
+    heads = with_lock_want(heads, meetings)
     for one, other in combinations(range(len(heads)), 2):
         yield from _between(heads, one, other)
 
 
 def mark_units(heads: Sequence[RunIndex]) -> Iterator[Finding]:
     """Give findings that join what `mark_pairs` would join, in near-linear time."""
+    meetings = lock_meetings(heads)
+    yield from meetings
+    heads = with_lock_want(heads, meetings)
     yield from _by_key(heads, _declared_keys)
     yield from _by_key(heads, _server_keys)
     yield from _by_key(heads, _secret_keys)

@@ -13,12 +13,12 @@ The laws:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from policies.types import PeriodKind, Policy, Service, ServiceState, ServiceStatus
 from supervisor.evidence.facts import Facts, OutsideContact
 from supervisor.evidence.routes import ServiceAnswer
+from supervisor.values import dataclass
 from supervisor.verdict.completion import OpenEffect, Proof
 from supervisor.verdict.naming import span_s
 from supervisor.verdict.situation import Situation

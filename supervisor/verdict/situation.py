@@ -6,13 +6,13 @@ the table in `finality` says what follows from the answers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from policies.types import AtEndpoint, Commit, FilesMode, LimitRole, Policy
 from supervisor.evidence.facts import Facts, FileHistory, Gap, OutsideContact, Process, Snapshot
 from supervisor.evidence.naming import Names
 from supervisor.evidence.routes import Schedule
+from supervisor.values import dataclass
 
 _BILLION = 1_000_000_000
 SIGKILL = 9

@@ -73,7 +73,7 @@ def test_names_that_act_on_a_terminal_are_shown_as_what_they_are(lab: Lab) -> No
     for words in (("show", "last"), ("ls",), ("why", "last", "scope"), ("why", "last", "0-100000"), ("verify", "last")):
         shown(lab, *words)
     for line in shown(lab, "events", "last").split(b"\n")[:-1]:
-        assert json.loads(line)["origin"] in {"kernel", "supervisor"}
+        assert json.loads(line)["origin"] in {"kernel", "supervisor", "gateway"}
     told = json.loads(shown(lab, "show", "last", "--format", "json"))["effects"]["files"]
     paths = {entry["path"].encode() if "path" in entry else base64.b64decode(entry["path_b64"]) for entry in told}
     assert paths >= set(NAMES)

@@ -77,6 +77,14 @@ act("udp, mapped form", lambda: sent(socket.SOCK_DGRAM, 0, "::ffff:203.0.113.8",
 act("udp lite", lambda: sent(socket.SOCK_DGRAM, 136))
 act("ping", lambda: sent(socket.SOCK_DGRAM, 1))
 act("raw", lambda: sent(socket.SOCK_RAW, 253))
+act("question to many", lambda: sent(socket.SOCK_DGRAM, 0, "224.0.0.251", 53))
+act("question to many, connected", lambda: sent(socket.SOCK_DGRAM, 0, "224.0.0.252", 53, connected=True))
+act("question to many, sixth", lambda: sent(socket.SOCK_DGRAM, 0, "ff02::fb", 53, socket.AF_INET6))
+def half_a_question():
+    sock = to("203.0.113.91", 53)
+    sock.sendall(b"GET /half-a-question HTTP/1.1\\r\\n\\r\\n")
+    sock.close()
+act("half a question", half_a_question)
 act("packet", lambda: socket.socket(17, socket.SOCK_RAW, 0x0300))
 act("vsock", lambda: socket.socket(40, socket.SOCK_STREAM))
 act("fast open", lambda: socket.socket().sendto(b"secret", 0x20000000, ("203.0.113.11", 80)))
@@ -128,6 +136,7 @@ def test_nothing_of_it_reached_the_server(tried: tuple[Acted, Outside]) -> None:
 @pytest.mark.parametrize(
     "how",
     ["udp", "udp, connected", "udp, sixth", "udp, connected, sixth", "udp, mapped form", "udp lite", "ping", "raw",
+     "question to many", "question to many, connected", "question to many, sixth",
      "packet", "vsock", "fast open", "port 53"],
 )  # fmt: skip
 def test_what_is_no_tcp_is_refused_at_the_call(tried: tuple[Acted, Outside], how: str) -> None:
@@ -137,8 +146,9 @@ def test_what_is_no_tcp_is_refused_at_the_call(tried: tuple[Acted, Outside], how
 
 @pytest.mark.parametrize(
     ("ip", "port"),
-    [("203.0.113.9", 4433), ("203.0.113.9", 4434), ("2001:db8::9", 4433), ("2001:db8::8", 4433), ("203.0.113.8", 4433)],
-)
+    [("203.0.113.9", 4433), ("203.0.113.9", 4434), ("2001:db8::9", 4433), ("2001:db8::8", 4433), ("203.0.113.8", 4433),
+     ("224.0.0.251", 53), ("224.0.0.252", 53), ("ff02::fb", 53)],
+)  # fmt: skip
 def test_a_datagram_is_a_blocked_flow(tried: tuple[Acted, Outside], ip: str, port: int) -> None:
     """By whoever sent it, whether it named its target in the call or before."""
     (flow,) = tried[0].flows(ip=ip, port=port, protocol="udp")
@@ -173,7 +183,10 @@ def test_a_look_up_is_recorded_whole_and_answers_nothing(tried: tuple[Acted, Out
 def test_a_question_that_is_none_is_kept_as_it_was(tried: tuple[Acted, Outside]) -> None:
     """No answer, but its name and its bytes are on record."""
     assert tried[0].results["odd question"] == "TimeoutError"
-    (odd,) = [event for event in tried[0].events["name.asked"] if event["decision"] == "malformed"]
+    bad = [event for event in tried[0].events["name.asked"] if event["decision"] == "malformed"]
+    (odd,) = [event for event in bad if "data_b64" in event]
+    (half,) = [event for event in bad if "data_b64" not in event]
+    assert "half-a-question" in half["data"]
     assert odd["name"] == "se\\255ret.evil"
     assert odd["data_b64"]
 

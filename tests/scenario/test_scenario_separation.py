@@ -63,6 +63,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Board:
     found.trial("looker", f"test -e {place}/note")
     found.trial("lister", f"ls {place}")
     found.trial("beside", f"cat {place}/side/nothing; ls {place}/side; true")
+    found.trial("graded", "true", "--grade", f"test -e {place}/note && cat {place}/note")
     found.trial("removed", "true")
     return found
 
@@ -78,6 +79,14 @@ def test_who_meets_a_change_in_a_shared_place_is_joined_with_who_made_it(board: 
         board.runs["writer"],
         board.runs[other],
     }
+
+
+def test_a_grader_is_a_reader_too(board: Board) -> None:
+    """Its trial met nothing, but its label rests on what another trial wrote."""
+    edge = board.edge("writer", "graded")
+    assert edge["verdict"] == "connected"
+    assert any("note, and" in reason["text"] for reason in edge["reasons"])
+    assert board.edge("beside", "graded")["verdict"] == "separate"
 
 
 def test_who_lists_the_place_is_joined(board: Board) -> None:

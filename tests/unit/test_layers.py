@@ -42,7 +42,7 @@ STAGES = (
 A module that lies beside the rooms and is not named here belongs to ``supervisor.run``: the line and its parts.
 """
 
-SHARED = frozenset({"supervisor", "supervisor.events", "supervisor.errors"})
+SHARED = frozenset({"supervisor", "supervisor.events", "supervisor.errors", "supervisor.values"})
 """What every stage may import, with the modules below them; they import no stage."""
 
 LAYER_EXCEPTIONS = {

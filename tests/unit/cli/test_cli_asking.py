@@ -100,7 +100,8 @@ def test_what_is_there_is_not_told(tmp_path: Path) -> None:
 
 def closed(numbers: str, code: str) -> subprocess.CompletedProcess[bytes]:
     """Run code in an interpreter that is started with some standard streams closed, and a file to tell by."""
-    source = f"import os; [os.close(n) for n in {numbers}]; os.execv({sys.executable!r}, ['python', '-c', {code!r}])"
+    argv = [sys.executable, "-c", code]
+    source = f"import os; [os.close(n) for n in {numbers}]; os.execv({argv[0]!r}, {argv!r})"
     return subprocess.run([sys.executable, "-c", source], cwd=ROOT, capture_output=True, check=False)
 
 

@@ -41,14 +41,22 @@ class Served(Transcript):
         )  # fmt: skip
 
     def finish(
-        self, *, connections: int = 0, received: int = 0, starts: int | None = None, counted: int | None = None
+        self,
+        *,
+        connections: int = 0,
+        received: int = 0,
+        starts: int | None = None,
+        counted: int | None = None,
+        lost: int = 0,
     ) -> Facts:
         """End the trial; ``connections`` and ``received`` are the gateway's words, the others the kernel's."""
         self.exit()
         self.endpoint()
         self.settled()
         self.end()
-        self.add(ev.GatewayStopped, process=None, connections=connections, questions=0, received_bytes=received)
+        self.add(
+            ev.GatewayStopped, process=None, connections=connections, questions=0, received_bytes=received, lost=lost
+        )  # fmt: skip
         self.events = [event for event in self.events if not isinstance(event, ev.TrialCounted)]
         self.events = [replace(event, n=n) for n, event in enumerate(self.events)]
         self.add(
@@ -174,6 +182,7 @@ def test_a_host_that_was_sent_something_is_an_open_route_to_other_runs_only() ->
         ({"connections": 2, "starts": 1}, "unexplained-connections"),
         ({"connections": 1, "received": 10, "counted": 9}, "unexplained-bytes"),
         ({"connections": 1, "received": 4}, "unexplained-bytes"),
+        ({"connections": 1, "lost": 1}, "lost-questions"),
     ],
 )
 def test_an_account_that_does_not_agree_is_a_gap(account: dict[str, int], rule: str) -> None:

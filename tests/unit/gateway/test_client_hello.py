@@ -16,6 +16,7 @@ from probes.gateway.client_hello import (
     HelloReader,
     NotTlsError,
     SecondHello,
+    hides_hello,
     parse_hello,
 )
 
@@ -193,3 +194,52 @@ def test_memory_is_bounded() -> None:
     crumbs = read(records(message(bytes(60_000)), *range(1, 60_000)))
     assert isinstance(crumbs, str)
     assert "longer than" in crumbs
+
+
+RETRY = "cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c"
+ALERT = records(b"\x01\x5a", kind=21)
+
+
+def server_hello(random: bytes) -> bytes:
+    """Give the first record of a server."""
+    return records(message(b"\x03\x03" + random + bytes(6), kind=2))
+
+
+@pytest.mark.parametrize("before", [b"", ALERT])
+@given(cut=st.integers(0, 60))
+def test_only_a_server_that_asks_again_is_waited_for(before: bytes, cut: int) -> None:
+    """Any other answer means that the rest passes unread; what was held goes on then."""
+    first = parse_hello(hello_body(named(b"a.test")))
+    for random, done in ((bytes.fromhex(RETRY), False), (bytes(32), True)):
+        watched, said = SecondHello(first), before + server_hello(random)
+        assert watched.feed(CHANGE[:3]) == b""
+        watched.answered(said[:cut])
+        watched.answered(said[cut:])
+        assert watched.done is done
+        assert watched.feed(b"") == (CHANGE[:3] if done else b"")
+
+
+def test_an_alert_hides_no_second_hello() -> None:
+    """Warnings and early data may come before it, as many as the client likes."""
+    first = parse_hello(hello_body(named(b"a.test")))
+    before = ALERT + CHANGE * 50_000
+    passed, refused = watch(first, before + records(message(hello_body(named(b"evil.test")))), len(before))
+    assert passed == before
+    assert refused == "the second hello names another host than the first"
+
+
+@pytest.mark.parametrize(
+    ("data", "hidden"),
+    [
+        (ALERT, True),
+        (b"\x16\x05\x01" + records(message(hello_body()))[3:], True),
+        (CHANGE, True),
+        (ALERT[:4], None),
+        (b"\x15\x00\x00\x00\x10\x01", False),
+        (b"\x16\x10\x01\x00\x10\x01", False),
+        (b"GET / ", False),
+    ],
+)
+def test_what_could_hide_a_hello_is_told(data: bytes, hidden: bool | None) -> None:  # noqa: FBT001 - what is expected
+    """Some servers pass over records before a hello, or take ones of another major version."""
+    assert hides_hello(data) is hidden

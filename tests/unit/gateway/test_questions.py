@@ -146,3 +146,14 @@ def test_no_bytes_break_the_reading(data: bytes) -> None:
         judged = judge_question(question, RULES, Answers(), hostname="trial")
         assert write_answer(question, judged, datagram=True)
     assert isinstance(name_in(data), str)
+
+
+def test_what_is_costly_to_read_is_no_question() -> None:
+    """Records that only answers have, and more bytes than a question needs, are not even parsed."""
+    head = b"\x12\x34\x01\x00\x00\x01"
+    record = b"\xc0\x0c\0\1\0\1" + bytes(10)
+    good = head + bytes(6) + b"\0\0\1\0\1"
+    assert read_question(good) is not None
+    assert read_question(head + b"\0\1\0\0\0\0" + b"\0\0\1\0\1" + record) is None
+    assert read_question(head + b"\0\0\0\0\0\3" + b"\0\0\1\0\1" + 3 * record) is None
+    assert read_question(good + bytes(5000)) is None

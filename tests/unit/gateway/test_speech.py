@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from ipaddress import ip_address
 
 import pytest
-from hello_builder import hello_body, message, named, records
+from hello_builder import extension, hello_body, message, named, records, vector
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from policies.types import NetworkDefault
 from probes.gateway.speech import Place, Refused, Speech, find_place, what_it_names
 
 ADDRESS = ip_address("203.0.113.7")
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 GET = b"GET /x HTTP/1.1\r\nHost: api.test\r\n\r\n"
 EVIL = b"GET /x HTTP/1.1\r\nHost: evil.test\r\n\r\n"
 
@@ -221,3 +223,83 @@ def test_what_never_became_a_request_passes_when_the_client_ends() -> None:
         half = speech("203.0.113.7:80", names=())
         assert half.feed(begun) == b""
         assert half.finish() == b""
+
+
+LENIENT = (
+    b"GET\x0b/\x0bHTTP/1.1\r\n",  # RFC 9112, 3, allows for it
+    b"GET\x0c/ HTTP/1.1\r\n",
+    b"GET\r/ HTTP/1.1\r\n",
+    b"GET\xa0/\xa0HTTP/1.1\r\n",  # white space to Python's str.split
+    b" " * 100 + b"GET / HTTP/1.1\r\n",
+    b"GET / HTTP /1.1\r\n",
+    b"GET http://evil.test/\r\n",
+    b"CONNECT evil.test:443\r\n",
+    b"PROXY TCP4 203.0.113.1 203.0.113.2 5 80\r\nGET / HTTP/1.1\r\n",
+    b"\r\n\r\n\0\r\nQUIT\n" + bytes(20) + b"GET / HTTP/1.1\r\n",
+    b"A" * 2000 + b" / HTTP/1.1\r\n",
+)
+
+
+@pytest.mark.parametrize("head", LENIENT)
+@given(cuts=st.lists(st.integers(0, 2100), max_size=4))
+def test_what_only_a_lenient_server_takes_for_a_request_is_refused(head: bytes, cuts: list[int]) -> None:
+    """The host in it would not be read; whole lines of it never go on."""
+    one, passed = speech(), []
+    data = head + b"Host: evil.test\r\n\r\n"
+    pieces = [data[start:end] for start, end in itertools.pairwise([0, *sorted(set(cuts)), len(data)])]
+    with pytest.raises(Refused):
+        passed.extend(map(one.feed, pieces))
+    assert not b"".join(passed).strip(b"A")
+
+
+@pytest.mark.parametrize(
+    "said", [b"PING\r\n", b"GET key\r\n", b"x" * 5000, b"EHLO a.test\r\n", b'CONNECT {"verbose":false}\r\n', b"\x16abc"]
+)
+def test_other_protocols_are_not_taken_for_requests(said: bytes) -> None:
+    """They stand on the address, and go on at once."""
+    assert speech().feed(said) == said
+
+
+def test_a_record_that_could_hide_a_hello_is_refused() -> None:
+    """Some servers drop warnings that come before it, or take any version."""
+    for before in (records(b"\x01\x5a", kind=21), b"\x16\x05" + hello(b"evil.test")[2:]):
+        assert refusal(speech("api.test", port=443), before + hello(b"evil.test")).rule == "tls"
+
+
+def test_the_hello_that_a_server_asks_for_again_must_name_the_same_host() -> None:
+    """A server takes the name from the second one; also inside a tunnel through a proxy."""
+    said = records(message(hello_body(named(b"api.test"), TLS_1_3)))
+    again = records(message(hello_body(named(b"evil.test"), TLS_1_3)))
+    tunnel = speech("proxy.test:80", "api.test:443", names=("proxy.test",))
+    tunnel.feed(b"CONNECT api.test:443 HTTP/1.1\r\nHost: api.test:443\r\n\r\n")
+    tunnel.feed(said)  # before the answer, which then comes in pieces
+    assert tunnel.from_server(b"HTTP/1.1 200 Connected") == b""
+    assert tunnel.from_server(b"\r\n\r\n") == said
+    direct = speech("api.test", port=443)
+    assert direct.feed(said) == said
+    for one in (direct, tunnel):
+        assert not one.open
+        assert refusal(one, again).host == "api.test"
+    content = speech("api.test", port=443)
+    content.feed(said)
+    content.from_server(records(message(b"\x03\x03" + bytes(40), kind=2)))
+    assert content.open
+
+
+TLS_1_3 = extension(43, vector(1, b"\x03\x04"))
+
+
+def test_denied_names_are_not_hidden_in_http2() -> None:
+    """Where a name is denied, names decide, whatever the default is."""
+    open_rules = {"default": NetworkDefault.ALLOW, "names": ()}
+    assert speech("other.test", **open_rules).feed(PREFACE)  # type: ignore[arg-type]
+    assert refusal(speech("other.test", deny=("evil.test",), **open_rules), PREFACE).rule == "http2"  # type: ignore[arg-type]
+
+
+def test_what_is_said_leads_nowhere_else() -> None:
+    """A proxy is dialled for what it is asked for, and an allowed address for whatever name is said there."""
+    made = rules("proxy.test:80", "api.test:80", "203.0.113.0/24:80")
+    for answered, host in ((("proxy.test",), "proxy.test"), ((), None)):
+        place = find_place(made, ADDRESS, 80, answered)
+        assert place.leading("api.test") == host
+        assert place.leading(None) == host

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from glob import glob
 from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
 
@@ -173,3 +175,20 @@ def test_each_line_of_a_key_is_hidden_by_itself() -> None:
     body = ("b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAE", "QyNTUxOQAA")
     key = "\n".join(("-----BEGIN OPENSSH PRIVATE KEY-----", *body, "-----END OPENSSH PRIVATE KEY-----"))
     assert hidden(key + "\n", passed=True) == [key.encode(), body[0].encode()]
+
+
+def test_what_was_typed_is_masked(tmp_path: Path) -> None:
+    """Histories of shells and clients hold passwords, whatever they are called."""
+    home = tmp_path / "home"
+    histories = (
+        ".bash_history",
+        ".psql_history",
+        ".local/share/fish/fish_history",
+        ".local/state/bash/history",
+        ".env",
+    )
+    for name in histories:
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).touch()
+    found = masked_paths(str(home), glob, workspace="/w", mask=())
+    assert {str(home / name) for name in histories} <= set(found)

@@ -120,6 +120,12 @@ def test_the_digest_tells_policies_apart_and_nothing_else() -> None:
         ),
         ("[network]\nallowed = []", "network.allowed", "unknown key"),
         ("[network]\nallow = ['http://x']", "network.allow[0]", "expected a network such as 203.0.113.0/24"),
+        (
+            "[network]\nmap = {'A.test:1' = '[::1]:1', 'a.test:1' = '[::1]:2'}",
+            "network.map.a.test:1",
+            "one mapping",
+        ),
+        ("[credentials]\nenv = ['AWS_*']", "credentials.env[0]", "the name of one variable"),
         ("[network]\nmap = ['a:1=b:2']", "network.map", "expected a table of"),
         ("[network]\nmap = {'a.test:80' = 'b.test:80'}", "network.map.a.test:80", "expected an address to dial"),
         ("[claim]\nscope = ['a', 2]", "claim.scope[1]", "expected a string, got an integer 2"),

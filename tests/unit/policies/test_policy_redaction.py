@@ -176,3 +176,19 @@ def test_an_event_that_was_counted_is_not_counted_again() -> None:
     note, clean = ev.NoteReceived(n=1, time_ns=1, text=KEY.decode()), redactor(KEY)
     assert redact_event(note, clean, where="") == redact_event(note, clean)
     assert list(clean.take_counts()) == [("N0", "records", 1)]
+
+
+@pytest.mark.parametrize(
+    "value", [b"K7MDENG+b/PxRfiCYzz", b"/leading/K7MDENG", b"trailing/K7MDENG/", b"double//K7MDENG"]
+)
+@given(before=st.sampled_from([b"", b"q", b"some"]), behind=st.sampled_from([b"", b".txt"]))
+def test_a_path_is_hidden_in_one_way_whoever_tells_it(value: bytes, before: bytes, behind: bytes) -> None:
+    """The kernel gives components leaf first, system calls and the disk the path: it must be found again."""
+    redactor = Redactor([("KEY", value)])
+    parts = [part for part in (b"/tmp/" + before + value + behind + b"/x").split(b"/") if part]
+    path = b"/" + b"/".join(parts)
+    told = redactor.redact(b"\0".join(reversed(parts)) + b"\0", where="")
+    hidden = redactor.redact(path, where="")
+    assert len(hidden) == len(path)
+    assert b"K7MDENG" not in hidden
+    assert b"/" + b"/".join(reversed(told.split(b"\0")[:-1])) == hidden

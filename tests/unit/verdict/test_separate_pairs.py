@@ -8,7 +8,7 @@ from hypothesis import given
 
 from supervisor.verdict import pairs
 from supervisor.verdict.pairs import Separated, separate_pairs
-from supervisor.verdict.run_index import Contact, Mark, RunIndex, Secret, Server
+from supervisor.verdict.run_index import Contact, Lock, Mark, RunIndex, Secret, Server
 
 
 def index(name: str, *contacts: Contact, start: int = 0, **fields: object) -> RunIndex:
@@ -194,6 +194,18 @@ SERVERS = st.builds(
     st.just(2),
 )
 SECRETS = st.builds(Secret, st.sampled_from("fg"), st.just("n"), st.sampled_from(["created", "used", "passed"]))
+LOCKS = st.builds(
+    Lock,
+    st.just(b"/s/l"),
+    st.just(1),
+    st.sampled_from([1, 2]),
+    st.sampled_from(["flock", "record"]),
+    st.sampled_from(["held", "waited", "refused", "asked"]),
+    st.integers(0, 30),
+    st.integers(30, 60),
+    own=st.booleans(),
+    exact=st.booleans(),
+)
 GAPS = st.builds(Mark, st.just("gap"), st.just("g"), st.just(()), st.sampled_from(["file", "network"]))
 RUNS = st.builds(
     index,
@@ -203,6 +215,7 @@ RUNS = st.builds(
     workspace=st.sampled_from([b"", b"/w", b"/w/a", b"/v"]),
     servers=st.lists(SERVERS, max_size=1).map(tuple),
     secrets=st.lists(SECRETS, max_size=1).map(tuple),
+    locks=st.lists(LOCKS, max_size=2).map(tuple),
     contention=st.sampled_from([(), (), (Mark("timeout", "t"),)]),
     gaps=st.lists(GAPS, max_size=1).map(tuple).flatmap(lambda gaps: st.sampled_from([(), (), (), gaps])),
     later=st.sampled_from([(), (), (), (Mark("acts-later", "cron"),)]),

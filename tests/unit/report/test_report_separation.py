@@ -1,0 +1,67 @@
+"""The answer about several runs as text, as a graph and as a picture: readable, and harmless whatever names hold."""
+
+from __future__ import annotations
+
+import json
+import xml.dom.minidom
+
+import pytest
+
+from supervisor.report.lines import plain
+from supervisor.report.separation import separation_dot, separation_json, separation_lines, separation_svg
+from supervisor.verdict.pairs import Separated, separate_pairs
+from supervisor.verdict.run_index import Contact, RunIndex
+
+A, B, C = "20261130-112936-aaaaaa", "20261130-112937-bbbbbb", "20261130-112938-cccccc"
+HOSTILE = b'/s/\x1b[31m"]; evil -- "x\n<script>\xff\xe2\x80\xae&--]]>\\'
+
+
+def found(names: tuple[str, ...] = (A, B, C), path: bytes = b"/s/x") -> tuple[list[str], Separated]:
+    """Three runs: the second meets the first, the third the second."""
+    first = RunIndex(run=names[0], ended_ns=10, contacts=(Contact(path, "changed", 5, 5, (1,)),))
+    second = RunIndex(
+        run=names[1], released_ns=20, ended_ns=30,
+        contacts=(Contact(path, "read", 25, 25, (2,)), Contact(b"/s/y", "changed", 26, 26, (3,))),
+    )  # fmt: skip
+    third = RunIndex(run=names[2], released_ns=40, ended_ns=50, contacts=(Contact(b"/s/y", "read", 45, 45, (4,)),))
+    runs = (first, second, third)
+    return list(names), separate_pairs(runs, lambda: runs)
+
+
+def test_the_text_names_units_whole_and_the_rest_briefly() -> None:
+    """Why, with both sides' events; pairs that only others join are counted; and what would part them."""
+    assert plain(separation_lines(*found())).splitlines() == [
+        "3 runs, 1 analysis unit",
+        f"  {A}, {B}, {C}",
+        "aaaaaa and bbbbbb: connected",
+        "  met-a-change: aaaaaa changed /s/x, and bbbbbb read it afterwards [aaaaaa:1, bbbbbb:2]",
+        "bbbbbb and cccccc: connected",
+        "  met-a-change: bbbbbb changed /s/y, and cccccc read it afterwards [bbbbbb:3, cccccc:4]",
+        "one more pair is joined through runs in between (`--json` names them)",
+        "what would part them:",
+        "  met-a-change: a place of its own for each run, or writes that stay staged (`--commit never`)",
+    ]
+
+
+def test_an_end_that_two_ids_have_is_not_enough() -> None:
+    """Then the whole ids stand for the two."""
+    twin = "20261130-112937-aaaaaa"
+    text = plain(separation_lines(*found((A, twin, C))))
+    assert f"{A} changed /s/x, and {twin} read it" in text
+
+
+@pytest.mark.parametrize("where", ["path", "run"])
+def test_names_are_harmless_in_every_form(where: str) -> None:
+    """No escape, no end of a line, nothing that reorders; XML reads the picture, and the graph has its lines."""
+    name = HOSTILE.decode(errors="surrogateescape").replace("/", "")
+    names, answer = found((name, B, C)) if where == "run" else found(path=HOSTILE)
+    texts = (plain(separation_lines(names, answer)), separation_dot(names, answer), separation_svg(names, answer))
+    for text in texts:
+        assert not set(text) & {"\x1b", "\u202e", "\r"}
+        assert "\n<script>" not in text
+        text.encode()
+    assert len(texts[0].splitlines()) == 9
+    xml.dom.minidom.parseString(texts[2])  # noqa: S318 - it is ours
+    assert "<script" not in texts[2]
+    assert texts[1].count("\n") == 7
+    json.dumps(separation_json(names, answer)).encode()

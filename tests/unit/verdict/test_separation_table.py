@@ -1,0 +1,240 @@
+"""The table of separation, row by row: in either order of the runs, by either way of judging, with a gap or none."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from supervisor.verdict import pairs
+from supervisor.verdict.pairs import separate_pairs
+from supervisor.verdict.run_index import Contact, Lock, Mark, RunIndex, Secret, Server
+
+PLACE = (b"/s",)
+
+
+def run(name: str, start: int, *contacts: Contact, end: int | None = None, **fields: object) -> RunIndex:
+    """A run of ten ticks that shares /s."""
+    times = {"released_ns": start, "ended_ns": start + 10 if end is None else end}
+    return RunIndex(run=name, places=PLACE, contacts=contacts, **{**times, **fields})  # type: ignore[arg-type]
+
+
+def did(how: str, at: int, path: str = "/s/x", *, error: int | None = None, **states: str) -> Contact:
+    """A contact at one moment; events bear its time."""
+    return Contact(path.encode(), how, at, at, (at,), error, states.get("before"), states.get("after"))
+
+
+def lock(how: str, first: int, last: int, **fields: object) -> Lock:
+    """A span of a flock of one file."""
+    return Lock(b"/s/lock", 1, 2, "flock", how, first, last, (first,), **fields)  # type: ignore[arg-type]
+
+
+def served(at: int, state: str | None, address: str = "127.0.0.1:1") -> Server:
+    """A server that was reached."""
+    return Server(address, "api.test:80", state, at, at, (at,))
+
+
+WROTE = run("a", 0, did("changed", 5, before="one", after="two"))
+WANT = (Mark("timeout", "its time ran out", (9,)),)
+LATER = (Mark("acts-later", "a crontab", (4,), "schedule"),)
+
+CONNECTED = {
+    "read": (WROTE, run("b", 20, did("read", 25))),
+    "executed": (WROTE, run("b", 20, did("executed", 25))),
+    "mapped": (WROTE, run("b", 20, did("mapped", 25))),
+    "looked up": (WROTE, run("b", 20, did("looked", 25))),
+    "looked up in vain, after it was deleted": (WROTE, run("b", 20, did("looked", 25, error=2))),
+    "listed": (WROTE, run("b", 20, did("listed", 25, "/s"))),
+    "met while both ran": (WROTE, run("b", 3, did("read", 6))),
+    "both change it": (WROTE, run("b", 20, did("changed", 25))),
+    "both change it, by turns": (
+        run("a", 0, Contact(b"/s/x", "changed", 2, 9, (2,))),
+        run("b", 1, Contact(b"/s/x", "changed", 3, 8, (3,))),
+    ),
+    "refused a lock": (run("a", 0, locks=(lock("held", 1, 9),)), run("b", 2, locks=(lock("refused", 5, 5),))),
+    "waited for a lock": (run("a", 0, locks=(lock("held", 1, 9),)), run("b", 0, locks=(lock("waited", 3, 9),))),
+    "asked about a lock": (run("a", 0, locks=(lock("held", 1, 9),)), run("b", 0, locks=(lock("asked", 3, 3),))),
+    "refused the name of a socket": (
+        run("a", 0, did("changed", 2, "/s/socket")),
+        run("b", 1, did("looked", 5, "/s/socket", error=98)),
+    ),
+    "a fifo": (run("a", 0, Contact(b"/s/f", "changed", 2, 9, (2,))), run("b", 1, Contact(b"/s/f", "read", 1, 9, (1,)))),
+    "reset while it ran": (WROTE, run("b", 8, did("changed", 12, before="one"))),
+    "reset to something else": (WROTE, run("b", 20, did("changed", 25, before="two"))),
+    "a committed workspace, met": (
+        run("a", 0, did("changed", 10, "/w/x"), workspace=b"/w"),
+        run("b", 20, did("read", 25, "/w/x"), workspace=b"/w"),
+    ),
+    "a credential": (
+        run("a", 0, secrets=(Secret("f", "token", "created", (3,)),)),
+        run("b", 20, secrets=(Secret("f", "token", "used", (4,)),)),
+    ),
+    "a decoy that came back": (
+        run("a", 0, secrets=(Secret("canary a", "canary", "created", (3,)),)),
+        run("b", 20, secrets=(Secret("canary a", "canary ssh", "leaked", (4,)),)),
+    ),
+    "one stream": (run("a", 0, unit="stream:s"), run("b", 20, unit="stream:s")),
+}
+
+UNRESOLVED = {
+    "a committed workspace, not met": (
+        run("a", 0, did("changed", 10, "/w/x"), workspace=b"/w"),
+        run("b", 20, workspace=b"/w"),
+    ),
+    "a lock elsewhere, perhaps held": (
+        run("a", 0, locks=(lock("held", 1, 9, exact=False),)),
+        run("b", 0, locks=(lock("refused", 3, 3),)),
+    ),
+    "a lock that somebody unknown held": (run("a", 0), run("b", 0, locks=(lock("refused", 3, 3),))),
+    "a service": (run("a", 0, servers=(served(1, "shared"),)), run("b", 20, servers=(served(21, "shared"),))),
+    "a service that one does not declare": (
+        run("a", 0, servers=(served(1, "stateless"),)),
+        run("b", 20, servers=(served(21, None),)),
+    ),
+    "one server for two that declare their own": (
+        run("a", 0, servers=(served(1, "per-run"),)),
+        run("b", 20, servers=(served(21, "per-run"),)),
+    ),
+    "contention": (run("a", 0), run("b", 5, contention=WANT)),
+    "a schedule that stays": (run("a", 0, later=LATER), run("b", 20)),
+    "a run without proof": (run("a", 0, problem="it was never sealed"), run("b", 20)),
+    "a gap on a place of both": (
+        run("a", 0, gaps=(Mark("lost-events", "3 events are missing", (4,), "file"),)),
+        run("b", 20),
+    ),
+    "somebody who is no run": (
+        run("a", 0, gaps=(Mark("foreign-writer", "somebody else changed it", (4,), "file"),)),
+        run("b", 20),
+    ),
+}
+
+SEPARATE = {
+    "met before it changed": (run("a", 0, did("read", 5)), run("b", 20, did("changed", 25))),
+    "the same input": (run("a", 0, did("read", 5)), run("b", 20, did("read", 25))),
+    "beside it": (WROTE, run("b", 20, did("read", 25, "/s/xx"))),
+    "reset, checked": (WROTE, run("b", 20, did("changed", 25, before="one"))),
+    "a lock that was given back": (
+        run("a", 0, locks=(lock("held", 1, 3),)),
+        run("b", 0, locks=(lock("held", 4, 6), lock("asked", 5, 5))),
+    ),
+    "another sort of lock": (
+        run("a", 0, locks=(lock("held", 1, 9),)),
+        run("b", 20, locks=(msgspec.structs.replace(lock("refused", 25, 25, own=True), sort="record"),)),
+    ),
+    "a lock that only its own trial held": (run("a", 0), run("b", 0, locks=(lock("refused", 3, 3, own=True),))),
+    "a service without state": (
+        run("a", 0, servers=(served(1, "stateless"),)),
+        run("b", 20, servers=(served(21, "stateless"),)),
+    ),
+    "a service for each": (
+        run("a", 0, servers=(served(1, "per-run"),)),
+        run("b", 20, servers=(served(21, "per-run", "127.0.0.1:2"),)),
+    ),
+    "want, but one after the other": (run("a", 0, contention=WANT), run("b", 20)),
+    "one secret that was given to both": (
+        run("a", 0, secrets=(Secret("f", "KEY", "passed", (1,)),)),
+        run("b", 20, secrets=(Secret("f", "KEY", "passed", (1,)),)),
+    ),
+    "a decoy for each": (
+        run("a", 0, secrets=(Secret("canary a", "canary", "created", (3,)),)),
+        run("b", 20, secrets=(Secret("canary b", "canary", "created", (3,)),)),
+    ),
+    "two streams": (run("a", 0, unit="stream:s"), run("b", 20, unit="stream:t")),
+    "a schedule that began after the other ended": (run("a", 0), run("b", 20, later=LATER)),
+}
+
+ROWS = [
+    pytest.param(*row, verdict, id=f"{verdict}: {name}")
+    for verdict, rows in (("connected", CONNECTED), ("unresolved", UNRESOLVED), ("separate", SEPARATE))
+    for name, row in rows.items()
+]
+_RANK = {"separate": 0, "unresolved": 1, "connected": 2}
+
+
+def judge(*runs: RunIndex) -> str:
+    """Give the verdict of a pair; no edge is separate."""
+    return next((edge.verdict for edge in separate_pairs(runs, lambda: runs).edges), "separate")
+
+
+@pytest.mark.parametrize(("one", "other", "expected"), ROWS)
+def test_the_verdict_is_that_of_the_row(one: RunIndex, other: RunIndex, expected: str) -> None:
+    """Whichever run is named first; and what joins makes one unit."""
+    assert judge(one, other) == expected
+    assert judge(other, one) == expected
+    found = separate_pairs((one, other), lambda: (one, other))
+    assert len(found.units) == (2 if expected == "separate" else 1)
+    assert (found.fewest, found.most) == (len(found.units), 1 if expected == "connected" else 2)
+
+
+@pytest.mark.parametrize(("one", "other", "expected"), ROWS)
+def test_a_joining_verdict_cites_both_sides_or_says_why_not(one: RunIndex, other: RunIndex, expected: str) -> None:
+    """A meeting has an effect and whoever met it; a declaration and a missing run have no events."""
+    (edge,) = separate_pairs((one, other), lambda: (one, other)).edges or (None,)
+    if edge is None or expected == "separate":
+        return
+    for reason in edge.reasons:
+        sides = {event.partition(":")[0] for event in reason.events}
+        if reason.rule in {"met-a-change", "met-a-lock", "credential-met", "service-shared", "service-not-per-run"}:
+            assert sides == {"a", "b"}
+        else:
+            assert reason.text
+
+
+@pytest.mark.parametrize(("one", "other", "expected"), ROWS)
+def test_many_runs_are_judged_as_two_are(one: RunIndex, other: RunIndex, expected: str) -> None:
+    """The way for many gives the same units and the same bounds."""
+    runs = (one, other)
+    found = pairs._spanning(runs, pairs.gather(lambda: runs))
+    assert len(found.units) == (2 if expected == "separate" else 1)
+    assert found.most == (1 if expected == "connected" else 2)
+
+
+@pytest.mark.parametrize("gap_in", [0, 1])
+@pytest.mark.parametrize("route", ["file", "process"])
+@pytest.mark.parametrize(("one", "other", "expected"), ROWS)
+def test_a_gap_never_makes_a_verdict_better(
+    one: RunIndex, other: RunIndex, expected: str, route: str, gap_in: int
+) -> None:
+    """What is missing on a route that both share is unresolved at least; what was seen stays seen."""
+    runs = [one, other]
+    gap = Mark("lost-events", "3 events are missing", (7,), route)
+    runs[gap_in] = msgspec.structs.replace(runs[gap_in], gaps=(*runs[gap_in].gaps, gap))
+    assert _RANK[judge(*runs)] == max(_RANK[expected], _RANK["unresolved"])
+
+
+@pytest.mark.parametrize(("one", "other", "expected"), ROWS)
+def test_a_third_run_that_shares_nothing_changes_nothing(one: RunIndex, other: RunIndex, expected: str) -> None:
+    """A run long before, elsewhere."""
+    third = RunIndex(run="c", released_ns=-100, ended_ns=-90, places=(b"/elsewhere",))
+    found = separate_pairs((one, other, third), lambda: (one, other, third))
+    between = [edge.verdict for edge in found.edges if edge.runs == (0, 1)]
+    assert (between or ["separate"]) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        (run("b", 40, did("read", 45, "/s/y")), "connected"),
+        (run("b", 40, servers=(served(41, "shared"),)), "unresolved"),
+    ],
+)
+def test_through_a_third_run_the_weakest_step_counts(end: RunIndex, expected: str) -> None:
+    """The run in the middle is named."""
+    middle = run("m", 20, did("read", 25), did("changed", 26, "/s/y"), servers=(served(25, "shared"),))
+    runs = (WROTE, middle, end)
+    (edge,) = (edge for edge in separate_pairs(runs, lambda: runs).edges if edge.runs == (0, 2))
+    assert (edge.verdict, edge.via) == (expected, (1,))
+
+
+def test_declared_words_are_assumptions() -> None:
+    """Separate on the word of a policy says so."""
+    one, other = SEPARATE["a service without state"]
+    (edge,) = separate_pairs((one, other), lambda: (one, other)).edges
+    assert edge.assumptions == ["api.test:80 is stateless, as declared; nobody witnessed it"]
+
+
+def test_a_lock_of_a_named_run_is_no_contention_with_others() -> None:
+    """Who held it is known: whoever only ran at the same time has nothing to do with it."""
+    holder, waiter = CONNECTED["waited for a lock"]
+    runs = (holder, waiter, run("c", 0))
+    assert separate_pairs(runs, lambda: runs).units == [[0, 1], [2]]
+    assert separate_pairs(runs[1:], lambda: runs[1:]).units == [[0, 1]]
