@@ -20,7 +20,14 @@ import msgspec
 
 from policies.globs import compile_globs
 from supervisor.differing import FileDiff, diff_stage
-from supervisor.events import ConnectionDiscarded, ConnectionReleased, Event, ValidationFinished, ValidationStarted
+from supervisor.events import (
+    ConnectionDiscarded,
+    ConnectionReleased,
+    Event,
+    Origin,
+    ValidationFinished,
+    ValidationStarted,
+)
 from supervisor.evidence.collect import with_release
 from supervisor.evidence.facts import Facts, FileHistory
 from supervisor.evidence.held import HELD, Held, Release
@@ -182,7 +189,20 @@ class Waiting:
         )
         self._events += told
         if not any(isinstance(event, ConnectionReleased) for event in told):
-            self._discard(one, problem or "the gateway did not say what became of it")
+            problem = problem or "the gateway did not say what became of it"
+            unknown = self.trial.record(
+                ConnectionReleased,
+                origin=Origin.SUPERVISOR,
+                process=one.process,
+                connection=one.connection,
+                dialled=None,
+                bytes_out=0,
+                bytes_in=0,
+                digest_in=None,
+                error=problem,
+                known=False,
+            )
+            self._events.append(unknown)
         return problem
 
     def _discard(self, one: Held, reason: str) -> None:

@@ -256,8 +256,9 @@ class HeldConnection:
         data = bytes(self._kept)
         speech, place = self._speech, self._place
         self._give_back()
+        host = self._host if self._host in place.names else place.host
         item = HeldItem(
-            number=self.number, place=place, host=self._host, speaks=speech.said.speaks, tls=self._tls is not None,
+            number=self.number, place=place, host=host, speaks=speech.said.speaks, tls=self._tls is not None,
             offset=self._hold.store(data), size_bytes=len(data),
         )  # fmt: skip
         if data:

@@ -24,6 +24,7 @@ import resource
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,6 +46,8 @@ _NOBODY = 65534
 _FLUSH_S = 10.0
 _STOP_S = 30.0
 _SEND_BYTES = 1 << 20
+_RELEASE_S = 180.0
+"""How long one held connection may take to be dialled, or sent and answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,18 +194,27 @@ class Gateway:
     def _ask(self, word: bytes, take: Callable[[Told], object]) -> str | None:
         if self.died is not None:
             return f"the gateway is gone: {self.died}"
+        due = time.monotonic() + _RELEASE_S
         try:
             self._control.send(word)
-            while message := self._control.recv(MESSAGE_BYTES):
+            while message := self._receive(due):
                 if message == b"done":
                     return None
                 if message.startswith(b"!"):
                     return _problem(message)
                 for told in read_batch(message):
                     take(told)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+            self.died = f"it took more than {_RELEASE_S:g} s"
         except OSError as err:
-            return f"the gateway is gone: {err.strerror}"
-        return "the gateway is gone: its process ended"
+            self.died = err.strerror
+        return f"the gateway is gone: {self.died or 'its process ended'}"
+
+    def _receive(self, due: float) -> bytes:
+        self._control.settimeout(max(0.001, due - time.monotonic()))
+        return self._control.recv(MESSAGE_BYTES)
 
     def close(self) -> None:
         """End it whatever it does, reap it, and close our descriptors. Twice is once."""

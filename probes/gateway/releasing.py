@@ -121,8 +121,7 @@ class Releaser:
             for data, method, events in _parts(item, self._hold.read(item)):
                 if sock is None:
                     sock, dialled = self._dial(item)
-                sock.sendall(data)
-                exchange.bytes_out += len(data)
+                exchange.send(sock, data)
                 for event in events:
                     self._tell(event)
                 if method is None:
@@ -152,6 +151,14 @@ class _Exchange:
         self._item = item
         self.bytes_out = self.bytes_in = self._answers = 0
         self.digest_in = hashlib.sha256()
+
+    def send(self, sock: socket.socket, data: bytes) -> None:
+        """Send all of it, counting what went."""
+        view = memoryview(data)
+        while view:
+            sent = sock.send(view)
+            self.bytes_out += sent
+            view = view[sent:]
 
     def read_answer(self, sock: socket.socket, method: str) -> tuple[RequestAnswered, bool]:
         """Read the answer to one request; tells too whether the server will take another one."""

@@ -48,6 +48,7 @@ class ConnectionReleased(Event, frozen=True, kw_only=True):
     Attributes:
         bytes_out: that were sent; fewer than were held when ``error`` says why.
         bytes_in, digest_in: of the answers, as they came.
+        known: False when the gateway ended before it could say: some of it, or all, may have been sent.
     """
 
     origin: Origin = Origin.GATEWAY
@@ -55,8 +56,9 @@ class ConnectionReleased(Event, frozen=True, kw_only=True):
     dialled: str | None
     bytes_out: int
     bytes_in: int
-    digest_in: str
+    digest_in: str | None
     error: str | None = None
+    known: bool = True
 
 
 class ConnectionDiscarded(Event, frozen=True, kw_only=True):

@@ -33,6 +33,7 @@ class Held:
         why: why it was discarded, or not sent whole.
         at_ns, decided_ns: when it was held, and released or discarded, CLOCK_BOOTTIME.
         offset: where it lies in the memory of the gateway.
+        known: whether it is known what was sent of what was released.
     """
 
     connection: int
@@ -56,6 +57,7 @@ class Held:
     at_ns: int = 0
     decided_ns: int = 0
     offset: int = 0
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +80,8 @@ class Release:
 
     @property
     def sent(self) -> tuple[Held, ...]:
-        """What was released of it: its server was reached, and sent something."""
-        return tuple(one for one in self.held if one.state == RELEASED and one.dialled is not None)
+        """What was sent of it, or may have been."""
+        return tuple(one for one in self.held if one.state == RELEASED and (one.bytes_out or not one.known))
 
 
 _Decided = ConnectionReleased | ConnectionDiscarded
@@ -166,6 +168,7 @@ def _with(held: Held, event: _Decided | None) -> Held:
         bytes_out=event.bytes_out,
         bytes_in=event.bytes_in,
         why=event.error,
+        known=event.known,
         events=numbers,
         decided_ns=event.time_ns,
     )

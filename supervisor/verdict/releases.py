@@ -14,50 +14,54 @@ from supervisor.evidence.held import DISCARDED, HELD, RELEASED, Held
 from supervisor.verdict.completion import FlowSeen, OpenEffect, Proof
 from supervisor.verdict.situation import Situation
 
-_STATUS = {RELEASED: "terminal", DISCARDED: "terminal", HELD: "pending"}
-
 
 def list_held(situation: Situation) -> Iterator[OpenEffect]:
     """Tell of what was held: what was sent of it another run can meet."""
     declared = {service.at for service in situation.policy.services}  # these have a row of their own
     for one in situation.facts.release.held:
         named = {f"{one.host}:{one.port}", f"{one.ip}:{one.port}"}
-        if one.size_bytes and (one.state != RELEASED or declared.isdisjoint(named)):
+        if one.size_bytes and (_stands(one) != RELEASED or declared.isdisjoint(named)):
             yield _open(one)
 
 
 def still_held(situation: Situation) -> Sequence[tuple[str, tuple[int, ...]]]:
-    """Find what was held and neither released nor discarded, as far as is known."""
+    """Find what was held of which nobody knows whether it was sent, or will be."""
     return [
-        (f"{_what(one)} is held, and nothing is known of what becomes of it", one.events)
+        (f"{_what(one)}: nobody knows whether it was sent", one.events)
         for one in situation.facts.release.held
-        if one.state == HELD and one.size_bytes
+        if one.size_bytes and _stands(one) == HELD
     ]
 
 
+def _stands(one: Held) -> str:
+    """Tell what is known of it: what was released and did not say how much it sent is as good as undecided."""
+    return one.state if one.known else HELD
+
+
 def _open(one: Held) -> OpenEffect:
-    decided = one.events[1:]
-    handling = {RELEASED: "observed", DISCARDED: "blocked", HELD: "unresolved"}[one.state]
+    decided, stands = one.events[1:], _stands(one)
+    could_affect: dict[str, tuple[str, ...]] = {HELD: ("outcome", "runs"), RELEASED: ("runs",), DISCARDED: ()}
     bearing = {
         RELEASED: "was sent once it was accepted; what it left there another run can meet",
         DISCARDED: f"reached nobody: {one.why}",
-        HELD: "may still be sent: nothing is known of what becomes of it",
-    }[one.state]
+        HELD: f"may have been sent, or still be: {one.why or 'nothing is known of what became of it'}",
+    }
+    supports = {RELEASED: ("finality",), DISCARDED: ("finality", "separation")}
     return OpenEffect(
         id="",
         route="network",
         what=_what(one),
-        status=_STATUS[one.state],
-        could_affect=("outcome", "runs") if one.state == HELD else ("runs",) if one.state == RELEASED else (),
-        handling=handling,
-        settled=one.state != HELD,
+        status="terminal" if stands != HELD else "unknown" if one.state == RELEASED else "pending",
+        could_affect=could_affect[stands],
+        handling={RELEASED: "observed", DISCARDED: "blocked", HELD: "unresolved"}[stands],
+        settled=stands != HELD,
         proof=Proof(
-            prevented=decided if one.state == DISCARDED else (),
-            checked=decided,
-            supports=("finality", "separation") if one.state == DISCARDED else ("finality",) if decided else (),
+            prevented=decided if stands == DISCARDED else (),
+            checked=decided if stands != HELD else (),
+            supports=supports.get(stands, ()),
         ),
         events=one.events,
-        bearing=bearing,
+        bearing=bearing[stands],
     )
 
 

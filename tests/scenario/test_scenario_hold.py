@@ -5,11 +5,14 @@ from __future__ import annotations
 import base64
 import http.server
 import json
+import os
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -290,6 +293,31 @@ def test_a_supervisor_that_dies_while_it_sends_leaves_what_it_had_decided(tmp_pa
     assert [event["accepted"] for event in lab.events("validation.finished")] == [True]
     assert lab.events("connection.released") == []
     assert lab.call("verify", "last").returncode != 0
+
+
+def end_gateway(supervisor: int) -> None:
+    """Kill the gateway's process of a supervisor."""
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):
+            text = status.read_text()
+            if "Name:\tsupervise-gate\n" in text and f"PPid:\t{supervisor}\n" in text:
+                os.kill(int(status.parent.name), signal.SIGKILL)
+
+
+def test_a_gateway_that_dies_while_it_sends_leaves_it_unknown(tmp_path: Path) -> None:
+    """What may have been sent is no request that was discarded: its effect is open, and the rest is not sent."""
+    lab, policy = make_lab(tmp_path)
+    with serve() as servers:
+        options = ("-p", policy, "--validate", "true", "--period", "eventually", *servers.options)
+        with lab.start(*options, "--", *python(SCRIPT, "accept")) as process:
+            servers.on_request = partial(end_gateway, process.pid)
+            process.communicate(timeout=60)
+    report = lab.report()
+    first, second = (one for one in report["open_effects"] if one["route"] == "network")
+    assert (first["status"], first["could_affect"]) == ("unknown", ["outcome", "runs"])
+    assert second["handling"] == "blocked"
+    assert "held-undecided" in {reason["rule"] for reason in report["finality"]["reasons"]}
+    assert report["finality"]["verdict"] == "unresolved"
 
 
 def test_a_validator_that_takes_too_long_refuses(tmp_path: Path) -> None:
