@@ -34,7 +34,7 @@ $(INSTALLED): pyproject.toml setup.py | machine $(WITNESS) $(BOXINIT)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat --editable '.[dev]'
 	@touch $@
 
-demo: setup ## three short trials with their reports: ordinary, violated, unresolved
+demo: setup ## short trials with their reports: ordinary, violated, caught, unresolved, connected
 	@$(BIN)/python scripts/demo.py
 
 test: setup ## all tests; those that need a kernel's capability skip only where doctor says it is missing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policies.keys import CLAIM, FILES, Shape
-from policies.types import Policy
+from policies.types import NetworkDefault, Policy
 
 _OTHER_GLOBS = frozenset("[]{}")
 """What means something in a shell's globs and stands for itself in ours."""
@@ -17,9 +17,27 @@ def doubts(policy: Policy) -> tuple[str, ...]:
     Args:
         policy: whole and checked.
     """
-    return tuple(
-        f"{place}: {said}, got {text!r}" for place, text in _paths(policy) if (said := _doubt(text)) is not None
-    )
+    paths = (f"{place}: {said}, got {text!r}" for place, text in _paths(policy) if (said := _doubt(text)) is not None)
+    return (*paths, *_useless_mappings(policy))
+
+
+def _useless_mappings(policy: Policy) -> Iterator[str]:
+    """Find mappings of hosts that nothing allows: where the gateway would dial says not that it may."""
+    network = policy.network
+    if network.default is not NetworkDefault.DENY or not network.map:
+        return
+    from policies.addresses import parse_address  # noqa: PLC0415  (10 ms that hardly any policy needs)
+    from policies.hosts import written  # noqa: PLC0415  (as above)
+    from policies.network import Effect, parse_mapping, parse_rules  # noqa: PLC0415  (as above)
+
+    rules = parse_rules(network.allow, Effect.ALLOW, place="network.allow")
+    for text in network.map:
+        mapping = parse_mapping(text, place="network.map")
+        address = parse_address(mapping.host)
+        met = (rule.meets_name(mapping.host) if address is None else rule.meets_address(address) for rule in rules)
+        if not any(meets and rule.meets_port(mapping.port) for meets, rule in zip(met, rules, strict=True)):
+            host = written(mapping.host, mapping.port)
+            yield f"network.map: no rule allows {host}, so it is never dialled: add --allow {host}, got {text!r}"
 
 
 def _paths(policy: Policy) -> Iterator[tuple[str, str]]:

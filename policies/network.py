@@ -16,7 +16,6 @@ a bundle (``@github``). Without a port an allowing rule means 443, a denying one
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -36,6 +35,7 @@ from policies.addresses import (
 from policies.hosts import ANY_PORT, parse_host, parse_name, parse_port, split_port, written
 from policies.types import NetworkDefault
 from supervisor.errors import PolicyError
+from supervisor.values import dataclass, field
 
 DEFAULT_PORT = 443
 _DECISIONS_KEPT = 4096
@@ -298,6 +298,9 @@ def parse_rule(text: str, effect: Effect, *, place: str) -> Rule:
     Raises:
         PolicyError: when it is none, or could never allow anything.
     """
+    if "://" in text:
+        hint = "rules name hosts: write api.example.com, or api.example.com:80 for another port than 443"
+        raise PolicyError(f"expected a host, got the URL {text!r}", place=place, hint=hint)
     host, port_text = split_port(text.strip(), place=place)
     port = _rule_port(port_text, effect, place)
     if host == "*":

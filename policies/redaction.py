@@ -15,12 +15,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from policies.credentials import REDACTED_MIN_BYTES
+from supervisor.values import dataclass
 
 if TYPE_CHECKING:  # what most runs have nothing to do with costs them no import
     from policies.spotting import Spotter

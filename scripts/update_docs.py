@@ -17,7 +17,7 @@ from supervisor import events
 from supervisor.arguments import help_text
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "docs/events.md", "docs/policy.md", "docs/services.md")
+PAGES = ("README.md", "docs/commands.md", "docs/events.md", "docs/policy.md", "docs/services.md")
 _KINDS = "help|events|policy|services"
 MARKED = re.compile(rf"<!-- (?P<what>{_KINDS}): (?P<name>[\w.]+) -->\n.*?<!-- end of (?P=what) -->", re.DOTALL)
 

@@ -42,7 +42,7 @@ from supervisor.verdict.argue import argue
 from supervisor.verdict.completion import Completion, LogFigures, json_parts
 from supervisor.verdict.judge import Judgement, judge
 from supervisor.verdict.run_index import encode_index, index_run
-from supervisor.watching import changed, observed, record_foreign
+from supervisor.watching import changed, observed, record_foreign, shared_names
 
 if TYPE_CHECKING:
     from supervisor.signals import Signals
@@ -110,12 +110,14 @@ def _collect(trial: Trial, stage: Stage | InPlace, outgoing: Outgoing, on_disk: 
         return {in_log.get(path, path): state for path, state in found.items()}
 
     def aliases(linked: bool) -> SharedNames:  # noqa: FBT001 - see `supervisor.evidence.collect`
-        found = stage.aliases(linked)
+        found = shared_names(trial, stage, linked=linked)
         before, after = (
             tuple(tuple(in_log.get(path, path) for path in names) for names in groups)
             for groups in (found.before, found.after)
         )
-        return SharedNames(before=before, after=after)
+        return SharedNames(
+            before=before, after=after, elsewhere=tuple(in_log.get(path, path) for path in found.elsewhere)
+        )
 
     def whole() -> tuple[Facts, str, int]:
         recorder = Recorder(
@@ -123,7 +125,7 @@ def _collect(trial: Trial, stage: Stage | InPlace, outgoing: Outgoing, on_disk: 
             observe,
             lambda: (in_log.get(path, path) for path in changed(trial, stage.changed)),
             links=read_links,
-            aliases=aliases if on_disk else stage.aliases,
+            aliases=aliases,
             beginning=lambda path: stage.beginning(on_disk.get(path, path)),
         )
         facts = collect(

@@ -217,11 +217,13 @@ def decoys_of(keeper: Keeper, run: str) -> tuple[Decoy, ...]:
 def _plant(decoys: tuple[Decoy, ...], home: str | None, workspace: Path) -> Iterator[Planted]:
     """Say what is put over the home: whole directories, so that nothing real shows beside a decoy.
 
-    A home that holds the workspace, or lies in it, is left alone: what is made there would be staged.
+    A home that holds the workspace, or lies in it, is left alone: what is made there would be staged. So is one that is
+    no directory.
     """
     if home is None or not home.startswith("/") or os.fsencode(os.path.normpath(home)) in _NEVER:
         return
-    if Path(home).resolve().is_relative_to(workspace):
+    place = Path(home).resolve()
+    if place.is_relative_to(workspace) or (place.exists() and not place.is_dir()):
         return
     tops: dict[str, list[tuple[bytes, bytes]]] = {}
     for decoy in decoys:

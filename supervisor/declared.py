@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 
 from policies.globs import literal
@@ -52,6 +53,7 @@ def find_declared(policy: Policy, *, workspace: bytes, state: bytes, secret: Seq
     """
     globs = tuple(_absolute(text, workspace) for text in policy.files.read_deny)
     denied = {path: named for at, text in enumerate(globs) for path, named in _existing(text, at, workspace)}
+    _require_hidden_whole(denied)
     shared = dict(_shared(policy, workspace, os.path.realpath(state), denied))
     named = (*map(os.fsencode, (*globs, *secret)), *denied)
     return Declared(shared=shared, denied=denied, hidden=tuple(dict.fromkeys(named)))
@@ -75,6 +77,39 @@ def _existing(text: str, index: int, workspace: bytes) -> Iterator[tuple[bytes, 
             message = f"expected a place that the trial can do without, got {os.fsdecode(path)}: its workspace is in it"
             raise UsageError(message, place=f"files.read_deny[{index}]")
         yield path, named
+
+
+def _require_hidden_whole(denied: Mapping[bytes, bytes]) -> None:
+    """Refuse to hide a file that has another name which is not hidden: by that it could be read all the same."""
+    names: dict[tuple[int, int], tuple[int, list[bytes]]] = {}
+    for path in denied:
+        if not any(is_below(path, above) for above in (*_KERNEL, *(denied.keys() - {path}))):
+            for name, found in _files_of(path):
+                if found.st_nlink > 1:
+                    names.setdefault((found.st_dev, found.st_ino), (found.st_nlink, []))[1].append(name)
+    for count, hidden in names.values():
+        if count > len(hidden):
+            message = f"expected files that have no other names, got {os.fsdecode(hidden[0])}, a hard link"
+            hint = "it could be read by a name that is not hidden: hide all of them, or put a copy in its place"
+            raise UsageError(message, place="files.read_deny", hint=hint)
+
+
+def _files_of(path: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
+    """Give the file at a path, or those below it; what vanishes meanwhile is left out."""
+    waiting = [path]
+    while waiting:
+        above = waiting.pop()
+        with contextlib.suppress(OSError):
+            found = os.lstat(above)
+            if stat.S_ISREG(found.st_mode):
+                yield above, found
+            elif stat.S_ISDIR(found.st_mode):
+                with os.scandir(above) as entries:
+                    for entry in entries:
+                        if entry.is_dir(follow_symlinks=False):
+                            waiting.append(entry.path)
+                        elif entry.is_file(follow_symlinks=False):
+                            yield entry.path, entry.stat(follow_symlinks=False)
 
 
 def _shared(

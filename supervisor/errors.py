@@ -99,7 +99,13 @@ class LogFullError(LogError):
 
 
 class LogUnsealedError(LogError):
-    """The log's: whole as far as it goes, but without a seal. Exit code 1; ``frame`` is where one was expected."""
+    """The log's: whole as far as it goes, but without a seal. Exit code 1; ``frame`` is where one was expected.
+
+    Attributes:
+        cut: signed checkpoints tell of more frames than there are: it was longer once.
+    """
+
+    cut = False
 
 
 class LogUnreadableError(LogError):

@@ -15,7 +15,7 @@ import os
 import select
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -129,11 +129,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """What came of it; ``problem`` says why it can give no label."""
+    """What came of it; ``problem`` says why it can give no label, ``cut`` that of stdout only the end was kept."""
 
     problem: str | None
     did: GraderDid | None = None
     stdout: bytes = b""
+    cut: bool = False
     stderr: bytes = b""
     log_root: str | None = None
 
@@ -154,7 +155,7 @@ class _Run:
     def __init__(self, box: GraderBox, job: Job, stack: ExitStack) -> None:
         self._common, self._job, self._stack = box, job, stack
         self._problem: str | None = None
-        self._out, self._err = bytearray(), bytearray()
+        self._out, self._err = _Tail(), _Tail()
 
     def whole(self) -> Ran:
         directory = self._job.directory
@@ -209,8 +210,9 @@ class _Run:
         return Ran(
             problem=self._problem,
             did=did,
-            stdout=bytes(self._out),
-            stderr=bytes(self._err),
+            stdout=bytes(self._out.text),
+            cut=self._out.cut,
+            stderr=bytes(self._err.text),
             log_root=self._seal(log, signer, did),
         )
 
@@ -230,7 +232,7 @@ class _Run:
             "run": self._name,
             "started": clock.now_rfc3339(),
             "name": None,
-            "command": [SHELL.decode(), "-c", self._job.command],
+            "command": [SHELL.decode(), "-c", common.redactor.redact_text(self._job.command, where="manifest")],
             "workspace": common.workspace.decode(errors="surrogateescape"),
             "user": {"uid": common.uid, "gid": common.gid},
             "policy": dict(common.policy),
@@ -383,15 +385,27 @@ def _decode(slab: bytes, first: int) -> Any:  # noqa: ANN401 - events
     return decode_slab(slab, first, os.uname().machine)
 
 
-def _keep(fd: int, kept: bytearray) -> bool:
+@dataclass(slots=True)
+class _Tail:
+    """The last of what was written; ``cut`` when more was before."""
+
+    text: bytearray = field(default_factory=bytearray)
+    cut: bool = False
+
+    def add(self, chunk: bytes) -> None:
+        self.text += chunk
+        self.cut = self.cut or len(self.text) > _KEPT_BYTES
+        del self.text[:-_KEPT_BYTES]
+
+
+def _keep(fd: int, kept: _Tail) -> bool:
     """Read some of what is there, and keep the last of it; False at its end. Who writes for ever is read no longer."""
     with contextlib.suppress(BlockingIOError):
         for _ in range(_READS):
             chunk = os.read(fd, _KEPT_BYTES)
             if not chunk:
                 return False
-            kept += chunk
-            del kept[:-_KEPT_BYTES]
+            kept.add(chunk)
     return True
 
 

@@ -12,11 +12,11 @@ Laws:
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,12 @@ from policies.types import GradePolicy, PeriodKind, Policy, PossibleState, Selft
 from supervisor.errors import UsageError
 from supervisor.events import GradeFinished, GradeStarted, OutcomeCaptured
 from supervisor.evidence.grader import GraderDid
+from supervisor.evidence.grader_words import read_words
 from supervisor.grade_box import SCRATCH, GraderBox, Job, Ran, run_grader
 from supervisor.launch.inplace import InPlace
 from supervisor.launch.mounting import copy_attributes
-from supervisor.launch.stage import Stage
+from supervisor.launch.outward import find_outward
+from supervisor.launch.stage import Stage, read_map
 from supervisor.launch.state import RunDir
 from supervisor.launch.stored import find_changed
 from supervisor.log.writer import LogWriter
@@ -42,6 +44,7 @@ EVERYTHING = ("**",)
 """What is captured for a grader: nobody knows before what it will look at."""
 
 _OUTPUT_CHARS = 2000
+_NAMED = 5
 
 Check = Callable[[GraderDid], str | None]
 
@@ -225,10 +228,18 @@ BoxOf = Callable[[Mapping[str, str], tuple[int, int, tuple[int, ...]]], GraderBo
 def make_grader(request: RunRequest, *, log: LogWriter, directory: Path, box_of: BoxOf) -> Grader:
     """Make a grader that runs as whoever called us, with the caller's environment without secrets."""
     user = find_user(None, request.environ)
-    environ, _ = filter_environ(request.environ, request.policy)
-    environ = {**environ, "TMPDIR": SCRATCH.decode(), "PYTHONDONTWRITEBYTECODE": "1"}
-    box = box_of(environ, (user.uid, user.gid, user.groups))
+    box = box_of(grader_environ(request.environ, request.policy), (user.uid, user.gid, user.groups))
     return Grader(box=box, policy=request.policy.grade, log=log, directory=directory)
+
+
+def grader_environ(caller: Mapping[str, str], policy: Policy) -> dict[str, str]:
+    """Give the environment of a grader.
+
+    Compiled modules of Python are looked for beside their sources: that is how it is seen which ones are loaded.
+    """
+    environ, _ = filter_environ(caller, policy)
+    kept = {name: value for name, value in environ.items() if name != "PYTHONPYCACHEPREFIX"}
+    return {**kept, "TMPDIR": SCRATCH.decode(), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def selftest(trial: Trial, signals: Signals) -> Grader:
@@ -245,10 +256,19 @@ def selftest(trial: Trial, signals: Signals) -> Grader:
 
 def grade_outcome(trial: Trial, stage: Stage | InPlace, grader: Grader) -> None:
     """Grade the outcome that the claim is about, once nothing of the trial is alive."""
-    subject = _in_place(trial) if isinstance(stage, InPlace) else _subject(trial, stage, _capture_settled(trial, stage))
+    subject = _in_place(trial) if isinstance(stage, InPlace) else _subject(trial, _capture_settled(trial, stage))
     began_ns = stage.began_ns if isinstance(stage, Stage) else None
-    if grader.repeat(subject, lambda did: _changed_by_others(subject, did, began_ns)):
+    outward = leads_outward(subject, trial.prepared.request.policy, os.fsencode(trial.prepared.workspace))
+    if grader.repeat(subject, lambda did: outward or _changed_by_others(subject, did, began_ns)):
         grader.bound(subject)
+
+
+def leads_outward(subject: Subject, policy: Policy, workspace: bytes) -> str | None:
+    """Say which symlinks of an outcome would show a grader what is no part of it, where there are any."""
+    reference = (*policy.files.read_deny, *policy.grade.reads)
+    captures, named = subject.captures(workspace), policy.claim.outcome
+    found = list(islice(find_outward(workspace, captures, subject.base, reference, named), _NAMED))
+    return f"a symlink of the outcome makes it see what is no part of it: {', '.join(found)}" if found else None
 
 
 def _changed_by_others(subject: Subject, did: GraderDid, began_ns: int | None) -> str | None:
@@ -276,20 +296,19 @@ def _capture_settled(trial: Trial, stage: Stage) -> str:
     return kept.digest
 
 
-def _subject(trial: Trial, stage: Stage, digest: str) -> Subject:
+def _subject(trial: Trial, digest: str) -> Subject:
     """Choose the state that the claim is about: see the table of `supervisor.verdict.finality`."""
     prepared = trial.prepared
     state, captured = claimed_state(prepared.run, prepared.request.policy)
     known = trial.captured.get(state, digest)
     layers = (os.fsencode(captured / "upper"),)
     base = os.fsencode(prepared.workspace)
-    return Subject(state=state, layers=layers, base=base, digest=known, nested=nested_layers(stage, captured))
+    return Subject(state=state, layers=layers, base=base, digest=known, nested=nested_layers(captured))
 
 
-def nested_layers(stage: Stage, captured: Path) -> tuple[tuple[bytes, bytes], ...]:
+def nested_layers(captured: Path) -> tuple[tuple[bytes, bytes], ...]:
     """Give the mounts below the workspace of which something was captured, each with its layer."""
-    places = ((layer.point, captured / layer.base.name / "upper") for layer in stage.layers()[1:])
-    return tuple((point, os.fsencode(place)) for point, place in places if place.is_dir())
+    return tuple((point, os.fsencode(place / "upper")) for point, place in sorted(read_map(captured).items()))
 
 
 def claimed_state(run: RunDir, policy: Policy) -> tuple[str, Path]:
@@ -304,14 +323,17 @@ def claimed_state(run: RunDir, policy: Policy) -> tuple[str, Path]:
 
 def _told(ran: Ran) -> dict[str, Any]:
     did = ran.did
-    passed, reason, said = _said(ran.stdout)
+    words = read_words(ran.stdout, cut=ran.cut)
+    problem = ran.problem
+    if words.unread and problem is None:
+        problem = "it printed so much that what it said at the end could not be read"
     return {
         "exit_code": did.exit_code if did else None,
         "signal": did.signal if did else None,
-        "problem": ran.problem,
-        "passed": passed,
-        "reason": reason,
-        "said": said,
+        "problem": problem,
+        "passed": words.passed,
+        "reason": words.reason,
+        "said": words.said,
         "output": ran.stderr.decode("utf-8", "replace")[-_OUTPUT_CHARS:],
         "footprint": did.footprint if did else (),
         "listed": did.listed if did else (),
@@ -319,18 +341,3 @@ def _told(ran: Ran) -> dict[str, Any]:
         "executed": did.executed if did else (),
         "log_root": ran.log_root,
     }
-
-
-def _said(stdout: bytes) -> tuple[bool | None, str | None, str | None]:
-    """Read the JSON object on stdout, if there is one with ``passed``: whole, or its last line."""
-    text = stdout.decode("utf-8", "replace").strip()
-    for candidate in dict.fromkeys((text, text.rpartition("\n")[2])):
-        try:
-            found = json.loads(candidate)
-        except ValueError:
-            continue
-        if isinstance(found, dict) and "passed" in found:
-            passed, reason = found["passed"], found.get("reason")
-            kept = json.dumps(found)
-            return passed if isinstance(passed, bool) else None, reason if isinstance(reason, str) else None, kept
-    return None, None, None

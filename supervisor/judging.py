@@ -6,7 +6,9 @@ the form of a run: its log tells of the graders, its ``completion.json`` holds t
 Laws:
     * The run's log is read and never written.
     * A claim that was not bound before the run says so: ``declared_before`` is false, and what was declared is shown.
-    * A grader sees what was kept. Where that is no longer the outcome as it was then, there is no label.
+    * A grader sees what was kept, only while that has the digest that the log says. Where the rest, which lies
+      in the workspace, is no longer the outcome as it was then, there is no label.
+    * A judgement that fails leaves nothing behind; one that was killed has no seal, and counts for nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -23,18 +26,20 @@ from typing import Any
 import msgspec
 
 from policies.canonical import policy_digest, policy_to_mapping
-from policies.credentials import filter_environ
+from policies.credentials import find_secrets
 from policies.parse import check_policy, load_policy
 from policies.types import FilesMode, Policy
 from supervisor import clock
-from supervisor.errors import UsageError
+from supervisor.credentials import hide_secrets
+from supervisor.errors import LogError, UsageError
 from supervisor.events import Event, Origin, TrialSealed
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.grader import GraderDid
-from supervisor.grade_box import SCRATCH, GraderBox
-from supervisor.grading import Grader, Subject, claimed_state, nested_layers
+from supervisor.grade_box import GraderBox
+from supervisor.grading import Grader, Subject, claimed_state, grader_environ, leads_outward, nested_layers
 from supervisor.launch.durable import write_whole
-from supervisor.launch.stage import Stage
+from supervisor.launch.snapshot import digest_kept
+from supervisor.launch.stage import Stage, read_map
 from supervisor.launch.state import Home, RunDir
 from supervisor.launch.stored import find_changed
 from supervisor.log.bound import claim_digest
@@ -42,7 +47,8 @@ from supervisor.log.keys import KeyStore, SigningKey
 from supervisor.log.signer import Signer
 from supervisor.log.writer import LogWriter
 from supervisor.preparing import User, find_user
-from supervisor.reading import events_of
+from supervisor.reading import JUDGEMENTS, events_of
+from supervisor.redacting import redact_event
 from supervisor.rejudging import Kept, open_kept
 from supervisor.verdict.completion import Completion
 
@@ -81,12 +87,16 @@ def judge_run(home: Home, run: RunDir, *, claim: str | None, grade: str | None, 
     Raises:
         UsageError: nothing of the outcome was kept that a grader could see.
         PolicyError: the claim cannot be read.
-        LogError: the run does not verify.
+        LogError: the run does not verify, or what was kept of the outcome is no longer what it was.
     """
     kept = open_kept(run)
     policy = _asked(kept.manifest.policy, claim, grade)
-    with ExitStack() as stack:
-        return _Judging(home, kept, policy, environ, stack).whole()
+    judging = _Judging(home, kept, policy, environ)
+    try:
+        return judging.whole()
+    except BaseException:
+        shutil.rmtree(judging.directory.path, ignore_errors=True)
+        raise
 
 
 def _asked(declared: Policy, claim: str | None, grade: str | None) -> Policy:
@@ -102,21 +112,35 @@ def _asked(declared: Policy, claim: str | None, grade: str | None) -> Policy:
 
 
 class _Judging:
-    def __init__(self, home: Home, kept: Kept, policy: Policy, environ: Mapping[str, str], stack: ExitStack) -> None:
-        self._home, self._kept, self._policy, self._environ, self._stack = home, kept, policy, environ, stack
+    def __init__(self, home: Home, kept: Kept, policy: Policy, environ: Mapping[str, str]) -> None:
+        self._home, self._kept, self._policy, self._environ = home, kept, policy, environ
         self._key: SigningKey = KeyStore(home.path).current()
-        self._directory = _next(kept.run.path / "judgements")
+        self._redactor = hide_secrets(
+            find_secrets(environ, policy),
+            workspace=Path(os.fsdecode(kept.manifest.workspace)),
+            home=environ.get("HOME") or None,
+            state=home.path,
+        )
+        self.directory = _make_next(kept.run.path / JUDGEMENTS)
 
     def whole(self) -> Judged:
-        directory = self._directory
-        directory.path.mkdir(mode=0o700, parents=True)
+        with ExitStack() as stack:
+            return self._judge(stack)
+
+    def _judge(self, stack: ExitStack) -> Judged:
+        directory = self.directory
         manifest = directory.write_manifest(self._manifest())
         digest = f"sha256:{hashlib.sha256(manifest).hexdigest()}"
-        log = LogWriter.create(directory.log, manifest_digest=digest)
-        self._stack.callback(log.close)
+        redactor = self._redactor
+        log = LogWriter.create(
+            directory.log,
+            manifest_digest=digest,
+            redact=None if redactor.empty else lambda event: redact_event(event, redactor),
+        )
+        stack.callback(log.close)
         signer = Signer(log, directory.log, self._key, run_id=self._name)
         signer.start()
-        self._stack.callback(signer.abandon)
+        stack.callback(signer.abandon)
         facts = self._graded(log)
         completion = self._kept.argue(facts, self._policy)
         signer.stop()
@@ -131,7 +155,7 @@ class _Judging:
 
     @property
     def _name(self) -> str:
-        return f"{self._kept.run.id}/judgements/{self._directory.id}"
+        return f"{self._kept.run.id}/judgements/{self.directory.id}"
 
     @property
     def _declared_before(self) -> bool:
@@ -169,7 +193,8 @@ class _Judging:
         grader = self._grader(log)
         grader.show_examples(Path(os.fsdecode(_bytes(self._kept.document["cwd"]))), self._policy.claim.outcome)
         subject = self._stored(facts, state, captured)
-        if grader.repeat(subject, lambda did: self._unlike(facts, subject, did)):
+        outward = leads_outward(subject, self._policy, self._kept.manifest.workspace)
+        if grader.repeat(subject, lambda did: outward or self._unlike(facts, subject, did)):
             grader.bound(subject)
         return self._kept.facts(self._policy, grades=self._told(log))
 
@@ -177,23 +202,26 @@ class _Judging:
         """Read what this judgement's log tells, numbered after the run's events."""
         log.sync()
         last = max((event.n for event in events_of(self._kept.run)), default=-1)
-        return [msgspec.structs.replace(event, n=last + 1 + event.n) for event in events_of(self._directory)]
+        return [msgspec.structs.replace(event, n=last + 1 + event.n) for event in events_of(self.directory)]
 
     def _stored(self, facts: Facts, state: str, captured: Path) -> Subject:
         """Give what was kept of the state: a capture, the stage, or the workspace that it was applied to."""
         run, workspace = self._kept.run, self._kept.manifest.workspace
         line = facts.timeline
-        digests = {"endpoint": line.snapshots[:1], "within": line.snapshots[-1:]}.get(state, ())
-        digest = digests[0].digest if digests else facts.settled_digest
+        taken = next((snapshot for snapshot in line.kept if snapshot.kept_in == f"{captured.name}/upper"), None)
+        digest = taken.digest if taken else facts.settled_digest
         if (captured / "upper").is_dir() and self._policy.files.mode is FilesMode.STAGED:
-            with Stage(run, workspace) as stage:
-                nested = nested_layers(stage, captured)
-            layers = (os.fsencode(captured / "upper"),)
+            mounts, top = read_map(captured), workspace.rstrip(b"/") + b"/"
+            now = digest_kept(captured, {point.removeprefix(top): place for point, place in mounts.items()})
+            _demand_kept(captured, digest, now)
+            layers, nested = (os.fsencode(captured / "upper"),), nested_layers(captured)
             return Subject(state=state, layers=layers, base=workspace, digest=digest, nested=nested)
         applied = line.committed is not None and line.committed.state == "applied"
         if applied or self._policy.files.mode is FilesMode.DIRECT:
             return Subject(state=state, layers=(), base=workspace, digest=digest)
         if (run.stage / "upper").is_dir():
+            with Stage(run, workspace) as stage:
+                _demand_kept(run.stage, self._kept.stage, stage.digest())
             return Subject(state=state, layers=(os.fsencode(run.stage / "upper"),), base=workspace, digest=digest)
         message = "nothing of the outcome was kept that could be graded"
         raise UsageError(message, place=run.id, hint="a run with --grade keeps it, and so does --commit never")
@@ -212,7 +240,6 @@ class _Judging:
 
     def _grader(self, log: LogWriter) -> Grader:
         user: User = find_user(None, self._environ)
-        environ, _ = filter_environ(self._environ, self._policy)
         kept, document = self._kept, self._kept.document
         trial_user = document.get("user")
         gid = trial_user.get("gid", user.gid) if isinstance(trial_user, dict) else user.gid
@@ -220,7 +247,7 @@ class _Judging:
             name=self._name,
             state=self._home.path,
             workspace=kept.manifest.workspace,
-            environ={**environ, "TMPDIR": SCRATCH.decode(), "PYTHONDONTWRITEBYTECODE": "1"},
+            environ=grader_environ(self._environ, self._policy),
             uid=user.uid,
             gid=user.gid,
             groups=(*user.groups, gid),
@@ -230,8 +257,9 @@ class _Judging:
             host=document.get("host") or {},
             cache=self._home.path / "cache",
             timeout_s=self._policy.grade.timeout_s,
+            redactor=self._redactor,
         )
-        return Grader(box=box, policy=self._policy.grade, log=log, directory=self._directory.grades)
+        return Grader(box=box, policy=self._policy.grade, log=log, directory=self.directory.grades)
 
     def _seal(self, log: LogWriter, signer: Signer, completion: Completion) -> bytes:
         log.sync()
@@ -248,8 +276,8 @@ class _Judging:
             "log": {"frames": evidence.frames, "root": evidence.root, "key": self._key.public},
         }
         document = msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n"
-        write_whole(self._directory.completion, document)
-        claim = json.loads(self._directory.manifest.read_bytes())["claim"]
+        write_whole(self.directory.completion, document)
+        claim = json.loads(self.directory.manifest.read_bytes())["claim"]
         whole = log.seal(
             lambda n: TrialSealed(
                 n=n,
@@ -270,9 +298,23 @@ class _Judging:
 _JUDGED = ("claim", "finality", "separation", "scope", "result")
 
 
-def _next(folder: Path) -> RunDir:
-    taken = [int(place.name) for place in folder.iterdir() if place.name.isdigit()] if folder.is_dir() else []
-    return RunDir(folder / str(max(taken, default=-1) + 1))
+def _demand_kept(place: Path, expected: str | None, got: str) -> None:
+    if got != expected:
+        message = f"expected {expected or 'nothing that was captured'} (the log says so), got {got}: it was changed"
+        raise LogError(message, place=str(place))
+
+
+def _make_next(folder: Path) -> RunDir:
+    """Make the directory of the next judgement; whoever comes second takes the number after it."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    number = max((int(place.name) for place in folder.iterdir() if place.name.isdecimal()), default=-1) + 1
+    while True:
+        try:
+            (folder / str(number)).mkdir(mode=0o700)
+        except FileExistsError:
+            number += 1
+            continue
+        return RunDir(folder / str(number))
 
 
 def _bytes(word: object) -> bytes:

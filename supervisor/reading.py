@@ -23,6 +23,7 @@ from supervisor.log.frames import HEADER_BYTES, MAGIC, MAX_PAYLOAD, FrameType, c
 from supervisor.log.keys import KeyStore
 from supervisor.log.reader import Decode, read_events, read_frame
 from supervisor.log.segments import list_segments
+from supervisor.log.signer import NAME as NOTES
 from supervisor.log.verify import Verified, verify_log
 from supervisor.report import why
 from supervisor.report.events_json import to_line, to_lines
@@ -38,6 +39,10 @@ _NAMED = 5
 
 ADDENDA = "addenda"
 """Where in a run's directory what was sealed later lies, see `supervisor.settling`."""
+
+
+JUDGEMENTS = "judgements"
+"""Where judgements under other claims and graders lie, see `supervisor.judging`."""
 
 
 class _Verdict(msgspec.Struct):
@@ -135,10 +140,7 @@ def read_run(run: RunDir) -> Reading:
 
 def addenda(run: RunDir) -> tuple[RunDir, ...]:
     """Give the sealed addenda of a run, the oldest first. One that was never sealed counts for nothing."""
-    top = run.path / ADDENDA
-    if not top.is_dir():
-        return ()
-    return tuple(one for one in map(RunDir, sorted(top.iterdir())) if _closed(one))
+    return tuple(one for one in _later(run.path / ADDENDA) if _closed(one))
 
 
 def read_completion(run: RunDir) -> Completion:
@@ -158,7 +160,7 @@ def read_completion(run: RunDir) -> Completion:
 
 
 def verify_run(run: RunDir, *, key: str | None = None, witnessed: Path | None = None) -> Verified:
-    """Verify a run's log, its signatures, and the documents that its seal binds.
+    """Verify a run's log, its signatures, the documents that its seal binds, and all that was sealed later.
 
     Args:
         run: the run.
@@ -170,12 +172,35 @@ def verify_run(run: RunDir, *, key: str | None = None, witnessed: Path | None = 
     """
     verified = verify_log(run.path, key=key, witnessed=witnessed)
     roots = {".": verified.root}
-    for later in addenda(run):
-        _verify_addendum(later, run, roots, key)
-    judgements = run.path / "judgements"
-    for place in sorted(judgements.iterdir()) if judgements.is_dir() else ():
-        _verify_judgement(RunDir(place), verified)
+    for later in _later(run.path / ADDENDA):
+        if not _counts_for_nothing(later):
+            _verify_addendum(later, run, roots, key)
+    for later in _later(run.path / JUDGEMENTS):
+        if not _counts_for_nothing(later):
+            _verify_judgement(later, verified)
     return verified
+
+
+def _later(top: Path) -> tuple[RunDir, ...]:
+    return tuple(map(RunDir, sorted(top.iterdir()))) if top.is_dir() else ()
+
+
+def _counts_for_nothing(later: RunDir) -> bool:
+    """Tell whether something was begun and never sealed: whoever was at it was killed, or is at it still.
+
+    Raises:
+        LogError: it was changed. `LogUnsealedError` when it was sealed or signed further once, and its end is gone.
+    """
+    if _closed(later):
+        return False
+    if not (later.log / NOTES).exists():
+        return True  # it did not live to its first checkpoint
+    try:
+        verify_log(later.path)
+    except LogUnsealedError as err:
+        if err.cut:
+            raise
+    return True
 
 
 def _verify_judgement(later: RunDir, verified: Verified) -> None:

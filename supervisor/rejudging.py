@@ -41,6 +41,7 @@ class Kept:
         engine: the version of supervise that judged it.
         states: that were found on disk.
         completion: what was concluded.
+        stage: digest of what was staged when the run was sealed.
     """
 
     run: RunDir
@@ -49,6 +50,7 @@ class Kept:
     engine: str
     states: Recorded
     completion: Completion
+    stage: str
 
     def facts(self, policy: Policy, *, grades: Iterable[Event] | None = None) -> Facts:
         """Collect the facts again.
@@ -98,7 +100,7 @@ def open_kept(run: RunDir) -> Kept:
         LogError: it does not verify, or was never sealed.
         LogUnreadableError: it is from before states were kept.
     """
-    verify_run(run)
+    verified = verify_run(run)
     document = run.read_manifest()
     states = next((event for event in events_of(run) if isinstance(event, StatesRecorded)), None)
     if states is None:
@@ -112,6 +114,7 @@ def open_kept(run: RunDir) -> Kept:
         engine=str(versions.get("supervise", "unknown")) if isinstance(versions, dict) else "unknown",
         states=Recorded.read(run.path / NAME, digest=states.digest),
         completion=read_completion(run),
+        stage=verified.stage,
     )
 
 

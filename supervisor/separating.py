@@ -17,8 +17,9 @@ from supervisor.launch.registry import Registry, read_registry
 from supervisor.launch.state import Home, RunDir
 from supervisor.reading import verify_run
 from supervisor.report.separation import separation_json
+from supervisor.staged import applied_afterwards
 from supervisor.verdict.pairs import FULL, Separated, separate_pairs
-from supervisor.verdict.run_index import RunIndex, decode_index
+from supervisor.verdict.run_index import RunIndex, applied_later, decode_index
 
 _NAMED = 5
 """How many runs a warning names."""
@@ -94,7 +95,7 @@ def separate_runs(home: Home, references: Sequence[str]) -> RunsSeparated:
     heads: list[RunIndex] = []
     for name, run in runs.items():
         index = _load(name, run)
-        heads.append(msgspec.structs.replace(index, contacts=()))
+        heads.append(msgspec.structs.replace(index, contacts=(), staged=()))
         if len(runs) <= FULL:
             whole.append(index)
     known = {head.run: run for head, run in zip(heads, runs.values(), strict=True)}
@@ -145,7 +146,7 @@ def _load(name: str, run: RunDir | None) -> RunIndex:
     except LogError as err:
         return RunIndex(run=name, problem=f"it does not verify: {err}")
     try:
-        index = decode_index(run.index.read_bytes())
+        index = _read_index(run)
     except FileNotFoundError:
         return RunIndex(run=name, problem="it was sealed by a version that kept no index of what it met")
     except (OSError, msgspec.DecodeError) as err:
@@ -153,10 +154,19 @@ def _load(name: str, run: RunDir | None) -> RunIndex:
     return index
 
 
+def _read_index(run: RunDir) -> RunIndex:
+    """Read what was sealed, and add what was applied of the stage since."""
+    index = decode_index(run.index.read_bytes())
+    if not index.staged:
+        return index
+    applied = applied_afterwards(run)
+    return index if applied is None else applied_later(index, *applied)
+
+
 def _read_again(heads: Sequence[RunIndex], known: dict[str, RunDir | None]) -> Iterator[RunIndex]:
     for head in heads:
         run = known[head.run]
-        yield head if head.problem is not None or run is None else decode_index(run.index.read_bytes())
+        yield head if head.problem is not None or run is None else _read_index(run)
 
 
 def _unsealed(home: Home, registry: Registry) -> Iterator[str]:

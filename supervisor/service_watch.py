@@ -247,6 +247,8 @@ def parse_announcement(note: str) -> tuple[str, str] | None:
         operation = str(operation)
     if not isinstance(service, str) or not isinstance(operation, str) or not 0 < len(operation) <= _OPERATION_CHARS:
         return None
+    if not operation.isprintable():
+        return None  # no id: control characters, and halves of characters, which no service could be asked about
     return service, operation
 
 

@@ -7,15 +7,17 @@ Laws:
     * It ends as soon as no service keeps the run open, when the period is over, when the caller's time is, or at a
       signal; however it ends, it is sealed, and says what is still open.
     * One that was killed is left without a seal: it counts for nothing, and the next one begins anew.
+    * One goes on at a time: two would each bind what was there before, and neither the other.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import select
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from dataclasses import replace as dataclass_replace
 from datetime import datetime
@@ -24,9 +26,12 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from policies.canonical import policy_digest, policy_to_mapping
+from policies.credentials import find_secrets
+from policies.redaction import Redactor
 from policies.types import PeriodKind, Policy
 from probes.services.answers import Answer
 from supervisor import clock
+from supervisor.credentials import hide_secrets
 from supervisor.errors import LogError, UsageError
 from supervisor.events import Origin, ServiceAnswered, TrialSealed
 from supervisor.launch.durable import write_whole
@@ -70,9 +75,10 @@ class Settled:
 
 @dataclass(slots=True)
 class _Heard:
-    """Collects answers from any thread, beside the log."""
+    """Collects answers from any thread, beside the log; what must not be written is in neither."""
 
     log: LogWriter
+    redactor: Redactor
     answers: dict[str, list[LaterAnswer]] = field(default_factory=dict)
 
     def tell(self, *, service: str, moment: str, answer: Answer, asked_ns: int, operations: tuple[str, ...]) -> None:
@@ -84,9 +90,9 @@ class _Heard:
             service=service,
             moment="resumed" if moment == "settling" else moment,
             status=answer.status.value,
-            detail=answer.detail,
+            detail=self.redactor.redact_text(answer.detail, where=""),
             asked_ns=asked_ns,
-            operations=operations,
+            operations=tuple(self.redactor.redact_text(one, where="") for one in operations),
         )
         offset_ns = clock.realtime_offset_ns()
         later = LaterAnswer(
@@ -114,6 +120,31 @@ def settle_run(home: Home, reference: str, environ: Mapping[str, str], *, for_s:
         LogError: it does not verify, or was never sealed.
     """
     run = home.find(reference)
+    with _alone(run):
+        return _settle(home, run, environ, for_s)
+
+
+@contextmanager
+def _alone(run: RunDir) -> Iterator[None]:
+    """Hold the lock of a run's addenda; it goes with whoever holds it.
+
+    Raises:
+        UsageError: somebody else goes on with this run.
+    """
+    top = run.path / ADDENDA
+    top.mkdir(mode=0o700, exist_ok=True)
+    descriptor = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as err:
+        hint = "it is asked there until its services have answered; call this again when that has ended"
+        raise UsageError("expected nobody else to settle this run, got another one", place=run.id, hint=hint) from err
+    finally:
+        os.close(descriptor)
+
+
+def _settle(home: Home, run: RunDir, environ: Mapping[str, str], for_s: float | None) -> Settled:
     reading = read_run(run)
     if reading.problem is not None or reading.completion is None:
         message = f"expected a run whose log verifies, got: {reading.problem}"
@@ -187,13 +218,21 @@ class _Addendum:
             signer = Signer(log, self.place.log, self.key, run_id=self.run.id)
             signer.start()
             stack.callback(signer.abandon)
-            heard = _Heard(log)
+            heard = _Heard(log, self._redactor())
             self._wait(heard, signals, for_s)
             signer.stop()
             log.sync()
             completion = self._conclude(log, heard)
             self._seal(log, signer, completion)
         return completion
+
+    def _redactor(self) -> Redactor:
+        return hide_secrets(
+            find_secrets(self.environ, self.policy),
+            workspace=Path(str(self.run.read_manifest().get("workspace"))),
+            home=self.environ.get("HOME") or None,
+            state=self.run.path,
+        )
 
     def _wait(self, heard: _Heard, signals: Signals, for_s: float | None) -> None:
         waiting = open_services(self.before, self.policy)

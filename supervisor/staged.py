@@ -10,6 +10,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from datetime import datetime
 
 from policies.globs import compile_globs
 from policies.types import FilesMode
@@ -60,7 +61,8 @@ def commit_staged(run: RunDir, *, force: bool = False) -> str:
     if before:
         return f"{run.id}: {_already(run)}: nothing is left to do"
     left = f", {count(len(applied.left_out), 'path')} not allowed and left out" if applied.left_out else ""
-    return f"{run.id}: {changes} applied to {where}{left}"
+    half = "" if run.completion.exists() else "; its supervisor was ended before it was: they may be half-done"
+    return f"{run.id}: {changes} applied to {where}{left}{half}"
 
 
 def discard_staged(run: RunDir) -> str:
@@ -113,6 +115,22 @@ def read_afterwards(run: RunDir) -> Afterwards | None:
         return None
 
 
+def applied_afterwards(run: RunDir) -> tuple[int, int] | None:
+    """Tell when a stage that was kept began to be applied after the run, and when that was done: wall clock, ns.
+
+    The journal tells of a commit that was begun; one that went only half way counts, until now. None for no commit.
+    """
+    try:
+        begun_ns: int | None = (run.stage / "commit.json").stat().st_mtime_ns
+    except OSError:
+        begun_ns = None
+    done = read_afterwards(run)
+    if done is not None and done.what == "committed":
+        done_ns = int(datetime.fromisoformat(done.at).timestamp() * 1_000_000) * 1000 + 1000
+        return min(begun_ns or done_ns, done_ns), done_ns
+    return None if begun_ns is None else (begun_ns, int(clock.now_s() * 1e9))
+
+
 def _record(run: RunDir, what: str) -> None:
     made = Afterwards(what=what, at=clock.now_rfc3339())
     write_whole(run.path / "afterwards.json", json.dumps(asdict(made)).encode() + b"\n")
@@ -136,7 +154,8 @@ def _require_stage(run: RunDir, stage: Stage) -> None:
         message = f"nothing is staged: it was discarded at {done.at}"
     else:
         message = f"nothing is staged: {_already(run)}" if stage.committed else "nothing is staged"
-    raise UsageError(message, place=run.id)
+    hint = "with `--commit never` a stage is kept, what is not allowed among it" if done is None else None
+    raise UsageError(message, place=run.id, hint=hint)
 
 
 def _manifest(run: RunDir) -> Manifest:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,13 +18,15 @@ from probes.kernel.watching import plan_looks
 from probes.shared import PlaceWatch
 from supervisor.events import Event, Origin, PlaceChanged, PlaceDeclared, PlaceUnwatched
 from supervisor.evidence.collect import Observe
-from supervisor.evidence.facts import Observed
+from supervisor.evidence.facts import Observed, SharedNames
 from supervisor.evidence.foreign import find_foreign
 from supervisor.launch.mounts import parse_mountinfo
 from supervisor.launch.sharing import SharedStates
 from supervisor.values import dataclass
 
 if TYPE_CHECKING:
+    from supervisor.launch.inplace import InPlace
+    from supervisor.launch.stage import Stage
     from supervisor.trial import Trial
 
 
@@ -113,6 +116,26 @@ def observed(trial: Trial, paths: Sequence[bytes], elsewhere: Observe) -> dict[b
     states = trial.sharing.states
     shared = [path for path in paths if states.covers(path)]
     return {**elsewhere([path for path in paths if not states.covers(path)]), **states.observe(shared)}
+
+
+def shared_names(trial: Trial, writes: Stage | InPlace, *, linked: bool) -> SharedNames:
+    """Give the names that share a file, those in shared places among them.
+
+    Args:
+        trial: that has ended.
+        writes: to the workspace.
+        linked: whether the trial gave any file another name.
+    """
+    if trial.sharing is None:
+        return writes.aliases(linked)
+    from supervisor.launch.inplace import InPlace  # noqa: PLC0415 - most trials share nothing
+    from supervisor.launch.linked import find_recorded  # noqa: PLC0415 - likewise
+
+    recorded = list(trial.sharing.states.recorded())
+    if isinstance(writes, InPlace):
+        return find_recorded([*writes.inventory.entries.values(), *recorded])
+    staged, placed = writes.aliases(linked), find_recorded(recorded)
+    return replace(staged, before=(*staged.before, *placed.before), elsewhere=placed.elsewhere)
 
 
 def changed(trial: Trial, elsewhere: Callable[[], Iterable[bytes]]) -> Iterator[bytes]:

@@ -26,9 +26,10 @@ def test_what_is_generated_is_as_the_code_is(name: str) -> None:
     assert update_docs.written_again(page(name)) == page(name)
 
 
-def test_the_readme_has_the_help_of_every_command() -> None:
-    """No command is left out of the README."""
-    assert set(re.findall(r"<!-- help: (\w+) -->", page("README.md"))) == set(COMMANDS)
+def test_the_manual_has_the_help_of_every_command() -> None:
+    """Each stands once: that of a run in the README, of the others in docs/commands.md."""
+    assert re.findall(r"<!-- help: (\w+) -->", page("README.md")) == ["run"]
+    assert sorted(re.findall(r"<!-- help: (\w+) -->", page("docs/commands.md"))) == sorted({*COMMANDS} - {"run"})
 
 
 def test_every_event_kind_is_documented() -> None:

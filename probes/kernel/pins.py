@@ -5,6 +5,7 @@ Laws:
     * The directory of pins is named for the object's digest, so that two versions of us do not meet.
     * A pinned link costs every call of the machine, so that the last trial takes the pins away, and whoever comes next
       clears up after one that could not.
+    * Our own bpffs goes with the last trial of the machine, not with the last one of a mount namespace.
 """
 
 from __future__ import annotations
@@ -191,6 +192,10 @@ def _collect(parent: Path) -> None:
         for directory in base.glob("supervise-*"):
             if _forget_dead(directory, live) == 0:
                 remove(directory)
+    if live:
+        # A trial in another mount namespace has its pins in a mount that is not seen from here, and that the kernel
+        # would take away with the directory below it.
+        return
     # A bpffs of its own accord holds two iterators (maps.debug, progs.debug).
     if OWN_BPFFS in bases and not any(OWN_BPFFS.glob("supervise-*")):
         libc.umount2(os.fsencode(OWN_BPFFS))

@@ -70,6 +70,8 @@ class KernelWitness:
         self._looks = libbpf.BpfMap(libbpf.open_pin(directory / "looks"), abi.LOOKS.size)
         self._watched = libbpf.BpfMap(libbpf.open_pin(directory / "watched"), 4)
         self._watching: list[bytes] = []
+        # The links are held too: what somebody does to the pins does not end the watching.
+        self._links = [libbpf.open_pin(path) for path in sorted(directory.glob("link_*"))]
         self._programs = [libbpf.open_pin(path) for path in sorted(directory.glob("prog_*"))]
         self._missed_before = self._misses()
 
@@ -125,7 +127,7 @@ class KernelWitness:
         self.ring.close()
         for key in self._watching:
             self._watched.delete(key)
-        for fd in (self.ring_fd, *self._programs):
+        for fd in (self.ring_fd, *self._links, *self._programs):
             os.close(fd)
         for opened in (
             self._trials, self._orders, self._writers, self._members, self._looks, self._watched, self._ports,

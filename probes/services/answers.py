@@ -92,8 +92,8 @@ def unknown(detail: str) -> Answer:
 
 
 def bounded(text: str) -> str:
-    """Cut a text that somebody else made, and put it on one line."""
-    line = " ".join(text.split())
+    """Cut a text that somebody else made, and put it on one line; halves of characters are none."""
+    line = " ".join(text.encode("utf-8", "replace").decode().split())
     return line if len(line) <= DETAIL_CHARS else line[: DETAIL_CHARS - 1] + "…"
 
 

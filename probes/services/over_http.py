@@ -131,7 +131,7 @@ def _meaning(settle: Settle, body: bytes) -> Answer:
     try:
         document = json.loads(text)
         word = find(document, pointer)
-    except (ValueError, LookupError) as err:
+    except (ValueError, LookupError, RecursionError) as err:
         return unknown(f"{pointer}: {err or 'not there'}")
     answer = read_word(settle, _word(word), pointer)
     answer = _with_words(answer, document, settle.text("about"))

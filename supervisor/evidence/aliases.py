@@ -5,7 +5,8 @@ The laws:
 1. What changes a file through one of its names changes it under every other name that it has at that moment.
 2. A name that is made anew, removed or moved away shares nothing any more; a name that is moved takes its file along.
 3. A descriptor that was opened by a name outlives it: what is written through it changes the names that are left.
-4. What the disk says is only added: names that share a file at the end were joined when the later one was linked.
+4. A name that is somewhere, nobody knows where, is `ELSEWHERE` before one that is known: it is never given up.
+5. What the disk says is only added: names that share a file at the end were joined when the later one was linked.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from supervisor.evidence.facts import SharedNames
+
+ELSEWHERE = b"\0"
+"""No path has this byte."""
 
 
 class Aliases:
@@ -30,6 +34,8 @@ class Aliases:
         self._at_the_end: dict[int, tuple[int, ...]] = {}
         for names in shared.before:
             self._join(map(number, names))
+        for name in shared.elsewhere:
+            self._join(map(number, (name, ELSEWHERE + name)))
         self.seeds = tuple(self._files)
         for names in shared.after:
             group = tuple(map(number, names))

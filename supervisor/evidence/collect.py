@@ -51,6 +51,7 @@ from supervisor.evidence.reconcile import (
     check_changed,
     check_history,
     doubt_gap,
+    elsewhere_gap,
     overflow_gap,
     without_symlinks,
 )
@@ -321,22 +322,23 @@ def _collect_files(
     found: list[Found] = []
     doubted: list[tuple[bytes, tuple[int, ...]]] = []
     unknown_before: list[FileHistory] = []
+    copied = Copied(tree, lambda: _touched(fold, tree), shared)
     for path, draft in _write_histories(fold, tree, places, historian, observe):
         histories.append(draft.history)
         explained.add(path, draft)
-        gap = check_history(draft)
+        gap = check_history(path, draft, copied.moves, observe)
         found += [(path, gap)] if gap else []
         if _lacks_before(draft.history):
             unknown_before.append(draft.history)
         if draft.unconfirmed and places.restricts(draft.history):
             doubted.append((draft.history.path, draft.history.events))
-    copied = Copied(tree, lambda: _touched(fold, tree), shared)
     found += check_changed(disk.changed(), explained, copied, places, observe)
     gaps = (
         *without_symlinks(found, explained, places, observe),
         *doubt_gap(doubted),
         *before_gap(unknown_before),
         *overflow_gap(tree),
+        *elsewhere_gap(tree, places),
     )
     return tuple(histories), gaps
 

@@ -127,10 +127,12 @@ class SharedNames:
     """Names of regular files that have several, absolute, as found on disk; each group is one file.
 
     ``before`` are those of files that were there before the trial and that it changed, ``after`` those at the end.
+    ``elsewhere`` has one name of each file that had others before the trial, of which nobody knows where they are.
     """
 
     before: tuple[tuple[bytes, ...], ...] = ()
     after: tuple[tuple[bytes, ...], ...] = ()
+    elsewhere: tuple[bytes, ...] = ()
 
 
 class FileHistory(msgspec.Struct, frozen=True, kw_only=True, gc=False):

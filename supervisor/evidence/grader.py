@@ -15,6 +15,7 @@ from supervisor.events import (
     EventsLost,
     FileEvent,
     FileListed,
+    FileOpened,
     MembershipLeft,
     ProcessExecuted,
     ProcessExited,
@@ -22,6 +23,7 @@ from supervisor.events import (
     TrialHeld,
     TrialReleased,
 )
+from supervisor.evidence.grader_code import loaded, scripts
 from supervisor.values import dataclass
 
 EVERYTHING = b"**"
@@ -29,8 +31,6 @@ EVERYTHING = b"**"
 
 _KERNEL = (b"/proc/", b"/sys/", b"/dev/")
 _MOST_BYTES = 1 << 20
-_SHELLS = frozenset({b"sh", b"bash", b"dash", b"ash", b"ksh", b"zsh", b"busybox", b"env"})
-_INTERPRETERS = (b"python", b"pypy", b"perl", b"ruby", b"node", b"deno", b"bun", b"php", b"lua", b"Rscript", b"tclsh")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class GraderDid:
             are more than can be told.
         listed: directories of the workspace whose names it read.
         elsewhere: absolute paths outside the workspace that it met, but for ``/proc``, ``/sys`` and ``/dev``.
-        executed: files of the workspace that it ran, by the kernel or by an interpreter.
+        executed: files of the workspace that it ran as code: see `supervisor.evidence.grader_code`.
         outside: whom it reached outside its box.
         lost: how many events are missing.
         left: processes of it that were moved out of its cgroup.
@@ -67,7 +67,7 @@ def read_grader(events: Iterable[Event], *, workspace: bytes) -> GraderDid:
         events: of its log.
         workspace: absolute, as it sees it.
     """
-    return _Reading(workspace.rstrip(b"/")).read(list(events))
+    return _Reading(workspace.rstrip(b"/")).read(sorted(events, key=lambda event: (event.time_ns, event.n)))
 
 
 class _Reading:
@@ -78,6 +78,7 @@ class _Reading:
         self._elsewhere: set[bytes] = set()
         self._executed: dict[bytes, None] = {}
         self._outside: dict[str, None] = {}
+        self._exe: dict[ProcessKey, bytes] = {}
         self._lost = self._left = 0
 
     def read(self, events: list[Event]) -> GraderDid:
@@ -114,6 +115,11 @@ class _Reading:
             case FileListed():
                 self._met(event.path)
                 self._listed.update(self._inside(event.path))
+            case FileOpened():
+                self._met(event.path)
+                exe = self._exe.get(event.process, b"") if event.process else b""
+                for path in loaded(exe, event.path, opened=event.error is None):
+                    self._executed.update(dict.fromkeys(self._inside(path)))
             case FileEvent():
                 self._met(event.path)
             case ConnectionAttempted() if event.outside and event.error is None:
@@ -136,8 +142,10 @@ class _Reading:
         return (path[len(self._workspace) + 1 :],) if path.startswith(self._workspace + b"/") else ()
 
     def _ran(self, event: ProcessExecuted) -> None:
+        if event.process is not None:
+            self._exe[event.process] = event.exe
         self._met(event.exe)
-        for path in (event.exe, *_scripts(event)):
+        for path in (event.exe, *scripts(event.exe, event.argv)):
             for inside in self._inside(posixpath.normpath(posixpath.join(event.cwd or b"/", path))):
                 self._paths.add(inside)
                 self._executed[inside] = None
@@ -145,22 +153,6 @@ class _Reading:
 
 def _is_before(event: Event, main: ProcessKey | None, released_ns: int | None) -> bool:
     return event.process == main and (released_ns is None or event.time_ns < released_ns)
-
-
-def _scripts(event: ProcessExecuted) -> tuple[bytes, ...]:
-    """Give the script that an interpreter was started with: the first word that is no option.
-
-    A shell or an interpreter that gets its program as an option (``-c``, ``-m``, ``-e``) has none.
-    """
-    name = posixpath.basename(event.exe)
-    if name not in _SHELLS and not name.startswith(_INTERPRETERS):
-        return ()
-    for word in event.argv[1:]:
-        if word[:1] == b"-" and word[1:2] != b"-" and word[-1:] in {b"c", b"e", b"m"}:
-            return ()
-        if word[:1] != b"-" and b"=" not in word:
-            return (word,)
-    return ()
 
 
 def _bounded(paths: set[bytes]) -> tuple[bytes, ...]:

@@ -57,6 +57,7 @@ _DIRECTIONS: Mapping[int, tuple[bool, ...]] = {
 _MOVED = code_set(Code.RENAMED_AWAY, Code.RENAMED_HERE, Code.EXCHANGED)
 GONE = code_set(Code.DELETED, Code.RENAMED_AWAY)
 _MOVING = GONE | code_set(Code.CREATED, Code.LINKED_HERE, Code.RENAMED_HERE)
+_NAMED = _MOVING | code_set(Code.EXCHANGED)
 _NAMES = code_set(Code.ATTRIBUTES, Code.CREATED, Code.LINKED_HERE, Code.RENAMED_HERE, Code.EXCHANGED)
 _AWAY, _DELETED = code_set(Code.RENAMED_AWAY), code_set(Code.DELETED)
 
@@ -167,7 +168,8 @@ class Historian:
             restored=_restored(net, codes),
             in_workspace=place.in_workspace,
             in_scope=place.in_scope,
-            allowed=place.allowed or (place.parent_allowed and self._makes_parents(changes, attempts)),
+            allowed=(place.allowed and not self._leads_away(path, codes))
+            or (place.parent_allowed and self._makes_parents(changes, attempts)),
             private=place.private,
             events=self._numbers(changes, attempts, kept),
             changes_total=len(changes),
@@ -321,6 +323,13 @@ class Historian:
             return all(made)
         gone = [rows.code[r] == Code.DELETED for r in changes]
         return made[0] and all(m or g for m, g in zip(made, gone, strict=True))
+
+    def _leads_away(self, path: int, codes: int) -> bool:
+        """Tell whether a name in /proc was made, moved or removed: there is none, it led to where a process is.
+
+        By ``fd``, ``cwd`` and ``root`` a name goes on at a place that it does not say, so no glob allows it.
+        """
+        return bool(codes & _NAMED) and self._fold.paths[path].startswith(b"/proc/")
 
     def _renamed(self, path: int, origin: Observed | None) -> bool:
         return origin is not None and origin.before is not None and self._tree.origin(path) not in {None, -1, path}

@@ -44,10 +44,19 @@ _GONE = frozenset({Code.DELETED, Code.RENAMED_AWAY})
 _SET_ID = 0o6000
 
 
-def check_history(draft: Draft) -> Gap | None:
-    """Check one history against what was found at its path."""
-    problem = _problem(draft, draft.observed) if draft.observed is not None and draft.codes else None
-    if problem is None:
+def check_history(path: bytes, draft: Draft, moves: Moves, observe: Observe) -> Gap | None:
+    """Check one history against what was found at its path.
+
+    Args:
+        path: absolute.
+        draft: its history.
+        moves: what was renamed: a name that was given up may be had by what nobody touched, and came with its parent.
+        observe: gives states on disk.
+    """
+    if draft.observed is None or not draft.codes:
+        return None
+    problem = _problem(draft, draft.observed)
+    if problem is None or (draft.expected is False and moves.brought(path, draft.observed, observe)):
         return None
     rule, text = problem
     history = draft.history
@@ -189,7 +198,7 @@ class Copied:
             touched: gives every path to which anything happened, or was tried, or that was opened for writing.
             shared: names that share a file: a copy of one is a copy of all.
         """
-        self.moves = _Moves(tree.moves())
+        self.moves = Moves(tree.moves())
         self._find_touched, self._shared = touched, shared
 
     @cached_property
@@ -240,11 +249,13 @@ def _sum_up(rest: Sequence[Gap]) -> Iterator[Gap]:
         yield Gap(route=Route.FILE, rule="unexplained-change", text=text, events=(), costs=costs)
 
 
-class _Moves:
+class Moves:
     """Renamed directories, and what came along below them without an event of its own."""
 
-    def __init__(self, moved: Mapping[bytes, tuple[bytes, int]]) -> None:
-        self._moved, self._sources = moved, frozenset(old for old, _ in moved.values())
+    def __init__(self, moved: Mapping[bytes, tuple[tuple[bytes, int], ...]]) -> None:
+        """Take what `Tree.moves` gives."""
+        self._moved = moved
+        self._sources = frozenset(old for came in moved.values() for old, _ in came)
 
     def brought(self, path: bytes, state: Observed, observe: Observe) -> bool:
         """Tell whether a path is what it was at its old name, or was left empty by the rename of a parent."""
@@ -257,14 +268,22 @@ class _Moves:
         return origin is not None and same_state(origin.before, state.after) is not False
 
     def _old_name(self, path: bytes) -> bytes:
-        """Follow renames of parents backwards in time: two that changed places are one step, not a ring."""
+        """Follow renames of parents backwards in time: the last of all of them, then the last before that."""
         before = _FOR_EVER
-        while (target := _above(path, self._moved)) is not None:
-            old, turn = self._moved[target]
-            if turn >= before:
-                break
-            path, before = old + path[len(target) :], turn
+        while (last := self._last_above(path, before)) is not None:
+            before, target, old = last
+            path = old + path[len(target) :]
         return path
+
+    def _last_above(self, path: bytes, before: int) -> tuple[int, bytes, bytes] | None:
+        """Give when a parent was last renamed before a moment, its name then, and the one that it had."""
+        found = [
+            (turn, parent, old)
+            for parent in parents(path)
+            for old, turn in self._moved.get(parent, ())
+            if turn < before
+        ]
+        return max(found, default=None)
 
 
 def parents(path: bytes) -> Iterator[bytes]:
@@ -304,6 +323,16 @@ def before_gap(histories: Collection[FileHistory]) -> Iterator[Gap]:
         )
         events = tuple(sorted(number for history in histories for number in history.events)[:MOST_GAPS])
         yield Gap(route=Route.FILE, rule="unknown-before", text=text, events=events, costs=frozenset({"scope"}))
+
+
+def elsewhere_gap(tree: Tree, places: Places) -> Iterator[Gap]:
+    """Say which files were changed that have names outside of what was looked at: there they changed too."""
+    if found := sorted(tree.changed_elsewhere()):
+        names = listed([show(places.locate(path).shown) for path, _ in found])
+        text = f"what was done to a file was done to all its names, and some of these lie nobody knows where: {names}"
+        events = tuple(sorted({number for _, numbers in found for number in numbers})[:MOST_GAPS])
+        costs = frozenset({"scope", "separation"})
+        yield Gap(route=Route.FILE, rule="names-elsewhere", text=text, events=events, costs=costs)
 
 
 def overflow_gap(tree: Tree) -> Iterator[Gap]:

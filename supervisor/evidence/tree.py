@@ -11,13 +11,16 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterator
 
-from supervisor.evidence.aliases import Aliases
+from supervisor.evidence.aliases import ELSEWHERE, Aliases
 from supervisor.evidence.facts import SharedNames
 from supervisor.evidence.files import UNLINKED, Code, FileFold, code_set
 from supervisor.evidence.processes import Cast
 
 DERIVED_LIMIT = 1_000_000
 """How many rows of children are made before we stop, so that renames back and forth cannot exhaust the supervisor."""
+
+MOVES_KEPT = 32
+"""How many renames to one name are remembered, so that a file that is saved over and over costs no memory."""
 
 _PRESENT = code_set(Code.CREATED, Code.LINKED_HERE)
 _WRITTEN = code_set(Code.MODIFIED, Code.TOTALS)
@@ -37,7 +40,8 @@ class Tree:
 
     Attributes:
         boxed: paths that the box itself touched before or after the trial.
-        moved: directories and files that were renamed, new name to old name, and how manieth change of a name that was.
+        moved: directories and files that were renamed: by new name, what came there last and before, each with its old
+            name and how manieth change of a name that was.
         overflowed: children of renamed directories were left out.
     """
 
@@ -47,7 +51,7 @@ class Tree:
         self._first, self._last, self._next = array("i"), array("i"), array("i")
         self._presence, self._shown, self._origin = array("b"), array("b"), array("i")
         self.boxed: set[int] = set()
-        self.moved: dict[int, tuple[int, int]] = {}
+        self.moved: dict[int, tuple[tuple[int, int], ...]] = {}
         self.overflowed = False
         self._below: defaultdict[bytes, set[bytes]] = defaultdict(set)
         self._derived = 0
@@ -56,12 +60,20 @@ class Tree:
         self._writers: dict[tuple[int, int], int] = {}
         self._moved_to: dict[int, int] = {}
         self._made: frozenset[int] = frozenset()
-        self._aliases = Aliases(shared or SharedNames(), fold.path_id)
+        shared = shared or SharedNames()
+        self._aliases = Aliases(shared, fold.path_id)
+        self._elsewhere = {fold.path_id(ELSEWHERE + name): name for name in shared.elsewhere}
         self._walk()
 
     def known(self) -> Iterator[int]:
         """Give every path that has rows."""
-        return (path for path, row in enumerate(self._first) if row != _NONE)
+        return (path for path, row in enumerate(self._first) if row != _NONE and path not in self._elsewhere)
+
+    def changed_elsewhere(self) -> Iterator[tuple[bytes, tuple[int, ...]]]:
+        """Give a name of each changed file that has more names than anybody knows, and the events that changed it."""
+        for path, name in self._elsewhere.items():
+            if rows := self.rows_of(path):
+                yield name, tuple(sorted({self._rows.number[row] for row in rows}))
 
     def rows_of(self, path: int) -> list[int]:
         """Give the numbers of the rows of a path, in order of time; the box's own acts are left out."""
@@ -81,9 +93,10 @@ class Tree:
         origin = self._origin[path]
         return None if origin == _UNKNOWN else origin
 
-    def moves(self) -> dict[bytes, tuple[bytes, int]]:
-        """Give what was renamed, new path to old path and when: a larger number is a later rename."""
-        return {self._fold.paths[new]: (self._fold.paths[old], turn) for new, (old, turn) in self.moved.items()}
+    def moves(self) -> dict[bytes, tuple[tuple[bytes, int], ...]]:
+        """Give what was renamed: by new path, old paths and when, in order of time: a larger number is later."""
+        paths = self._fold.paths
+        return {paths[new]: tuple([(paths[old], turn) for old, turn in came]) for new, came in self.moved.items()}
 
     def boxed_paths(self) -> set[bytes]:
         """Give the paths that the box itself touched."""
@@ -188,20 +201,41 @@ class Tree:
         self._presence[old], self._presence[new] = False, True
         self._origin[new] = self._came_from(old)
         self._turn += 1
-        self.moved[new] = old, self._turn
+        self._record_move(old, new)
         self._moved_to[old] = new
         self._moved_to.pop(new, None)
         self._aliases.move(old, new)
+
+    def _record_move(self, old: int, new: int) -> None:
+        self.moved[new] = (*self.moved.get(new, ())[1 - MOVES_KEPT :], (old, self._turn))
 
     def _exchange(self, row: int, one: int, two: int) -> None:
         first, second = self._children(one), self._children(two)
         self._presence[one] = self._presence[two] = True
         self._origin[one], self._origin[two] = self._came_from(two), self._came_from(one)
         self._turn += 1
-        self.moved[one], self.moved[two] = (two, self._turn), (one, self._turn)
+        self._record_move(one, two)
+        self._record_move(two, one)
         self._aliases.exchange(one, two)
-        self._move_children(row, one, two, first)
-        self._move_children(row, two, one, second)
+        self._exchange_children(row, one, two, first, second)
+
+    def _exchange_children(self, row: int, one: int, two: int, first: list[int], second: list[int]) -> None:
+        """Give the children of two names that changed places their rows; what both have changes places too."""
+        top, other = self._fold.paths[one], self._fold.paths[two]
+        there = {child: self._fold.path_id(other + self._fold.paths[child][len(top) :]) for child in first}
+        others = frozenset(second)
+        both = {child: target for child, target in there.items() if target in others}
+        self._move_children(row, one, two, [child for child in first if child not in both])
+        self._move_children(row, two, one, [child for child in second if child not in both.values()])
+        for child, target in both.items():
+            if self._derived >= DERIVED_LIMIT:
+                self.overflowed = True
+                return
+            self._derived += 1
+            self._derive(row, child, target, Code.EXCHANGED)
+            self._derive(row, target, child, Code.EXCHANGED)
+            self._origin[child], self._origin[target] = self._came_from(target), self._came_from(child)
+            self._aliases.exchange(child, target)
 
     def _came_from(self, path: int) -> int:
         origin = self._origin[path]

@@ -26,7 +26,7 @@ import msgspec
 from supervisor.evidence.facts import FileState
 from supervisor.launch.durable import write_whole
 from supervisor.launch.observe import KINDS, problem, read_xattrs
-from supervisor.launch.tree import Tree, by_descriptor, is_below
+from supervisor.launch.tree import Tree, by_descriptor, is_below, split
 
 MOST_ENTRIES = 500_000
 MOST_S = 20.0
@@ -46,6 +46,7 @@ class Recorded(msgspec.Struct, array_like=True, gc=False):
         link: what a symlink says.
         listed: of a directory: everything in it is recorded.
         why: why the content is not known.
+        names: how many names it had, in whatever directories of its file system.
     """
 
     path: bytes
@@ -62,6 +63,7 @@ class Recorded(msgspec.Struct, array_like=True, gc=False):
     link: bytes | None = None
     listed: bool = False
     why: str | None = None
+    names: int = 1
 
     @property
     def is_file(self) -> bool:
@@ -122,6 +124,13 @@ def _top(tree: Tree, root: bytes) -> Recorded:
         return _describe(root, os.fstat(directory), directory, b".")
 
 
+def describe(path: bytes) -> Recorded:
+    """Describe one entry of the host that is no directory of a root."""
+    directory, name = split(path)
+    with Tree(directory or b"/") as tree, tree.directory(b"") as above:
+        return _describe(path, os.stat(name, dir_fd=above, follow_symlinks=False), above, name)
+
+
 def _list(tree: Tree, root: bytes, above: Recorded) -> list[Recorded]:
     """Give what is in a directory, and mark it as listed; of one that cannot be read nothing."""
     found = []
@@ -153,6 +162,7 @@ def _describe(path: bytes, found: os.stat_result, directory: int, name: bytes) -
         size_bytes=found.st_size,
         mtime_ns=found.st_mtime_ns,
         ctime_ns=found.st_ctime_ns,
+        names=found.st_nlink,
     )
     try:
         entry.xattrs = read_xattrs(by_descriptor(directory, name))
@@ -200,7 +210,7 @@ class Inventory:
         index = msgspec.msgpack.decode((store / "index").read_bytes(), type=Index)
         self.roots = tuple(index.roots)
         self.entries = {entry.path: entry for entry in index.entries}
-        self.changed = None if index.changed is None else tuple(index.changed)
+        self.changed = None if index.changed is None else frozenset(index.changed)
         self._content = os.open(store / "content", os.O_RDONLY | os.O_CLOEXEC)
         self._digests: dict[tuple[int, int], str] = {}
 
@@ -275,7 +285,7 @@ def reduce_inventory(store: Path, changed: Collection[bytes]) -> None:
         store: where it lies.
         changed: every path that was found changed.
     """
-    inventory = Inventory(store)
+    inventory, changed = Inventory(store), frozenset(changed)
     try:
         kept = [entry for path, entry in inventory.entries.items() if path in changed]
         end = 0
@@ -292,4 +302,4 @@ def reduce_inventory(store: Path, changed: Collection[bytes]) -> None:
     finally:
         inventory.close()
     (store / "content.new").replace(store / "content")
-    write_index(store, Index(roots=list(inventory.roots), entries=kept, changed=list(changed)))
+    write_index(store, Index(roots=list(inventory.roots), entries=kept, changed=sorted(changed)))

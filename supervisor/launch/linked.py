@@ -35,12 +35,18 @@ def find_linked(layers: Iterable[Layer], *, linked: bool) -> SharedNames:
 
 
 def find_recorded(entries: Iterable[Recorded]) -> SharedNames:
-    """Find the names that shared a file when an inventory was taken."""
+    """Find the names that shared a file when an inventory was taken, and the files that had names besides."""
     names: defaultdict[tuple[int, int], list[bytes]] = defaultdict(list)
+    most: defaultdict[tuple[int, int], int] = defaultdict(int)
     for entry in entries:
-        if entry.is_file:
-            names[entry.device, entry.inode].append(entry.path)
-    return SharedNames(before=tuple(tuple(paths) for paths in names.values() if len(paths) > 1))
+        if entry.names > 1 and not stat.S_ISDIR(entry.mode):
+            key = entry.device, entry.inode
+            names[key].append(entry.path)
+            most[key] = max(most[key], entry.names)
+    return SharedNames(
+        before=tuple(tuple(paths) for paths in names.values() if len(paths) > 1),
+        elsewhere=tuple(paths[0] for key, paths in names.items() if most[key] > len(paths)),
+    )
 
 
 def _absolute(point: bytes, groups: Groups) -> Iterator[tuple[bytes, ...]]:

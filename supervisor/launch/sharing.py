@@ -12,8 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
+
 from supervisor.evidence.facts import FileState, Observed
-from supervisor.launch.inventory import Bounds, Inventory, reduce_inventory, walk
+from supervisor.launch.inventory import Bounds, Inventory, Recorded, describe, reduce_inventory, walk
 from supervisor.launch.observe import Observer, problem
 from supervisor.launch.recording import take_inventory
 from supervisor.launch.tree import Tree, is_below, split
@@ -34,6 +36,7 @@ class SharedStates:
         self._store, self._names, self._state = store, names, state
         self._roots: list[bytes] = []
         self._files: dict[bytes, FileState | None] = {}
+        self._single: list[Recorded] = []
 
     def prepare(self, *, limit_bytes: int | None) -> None:
         """Record what is there.
@@ -49,6 +52,7 @@ class SharedStates:
                 self._roots += [place, *nested_in_place(place, self._state)]
             else:
                 self._files[place] = _look(place, Observer())
+                self._single.append(describe(place))
         take_inventory(self._roots, self._store, Bounds(copied_bytes=limit_bytes), hidden=self._state)
 
     def covers(self, path: bytes) -> bool:
@@ -75,6 +79,17 @@ class SharedStates:
                 if was.differs(now) if was is not None else inventory.was_listed(now.path):
                     yield now.path
             yield from missing
+
+    def recorded(self) -> Iterator[Recorded]:
+        """Give what was recorded, under every path by which the trial saw it."""
+        with ExitStack() as stack:
+            inventory = self._open(stack)
+            entries = [*(inventory.entries.values() if inventory is not None else ()), *self._single]
+        for entry in entries:
+            yield entry
+            for name, place in self._names.items():
+                if name != place and is_below(entry.path, place):
+                    yield msgspec.structs.replace(entry, path=name.rstrip(b"/") + entry.path[len(place.rstrip(b"/")) :])
 
     def reduce(self) -> None:
         """Keep only what was changed: an inventory of everything is large."""

@@ -4,8 +4,9 @@ A snapshot is again an upper tree: an overlay with ``<run>/snapshot/upper`` over
 the trial saw it. So its cost depends on what was touched in the footprint, never on how large the workspace is: what
 only the lower tree has is not copied.
 
-The digest covers, in a fixed order, the name, kind, owner, mode, attributes and content digest of every touched entry
-of the footprint, and what was removed, hidden and moved. Times are no part of it.
+The digest covers, in a fixed order, the name, kind, owner, mode, attributes and content digest of every entry that is
+kept, and what was removed, hidden and moved. Times are no part of it. It is read from the copy, so that whoever looks
+at what was kept can tell whether it is what was captured: `digest_kept`.
 """
 
 from __future__ import annotations
@@ -88,14 +89,9 @@ class Below:
 
 def together(own: Snapshot, nested: Mapping[bytes, Snapshot]) -> Snapshot:
     """Count snapshots of mounts in the workspace, by their place, with the one of the workspace."""
-    if not nested:
-        return own
-    digest = hashlib.sha256(own.digest.encode())
-    for prefix, snapshot in nested.items():
-        digest.update(b"%s\0%s" % (prefix, snapshot.digest.encode()))
     return replace(
         own,
-        digest=f"sha256:{digest.hexdigest()}",
+        digest=_joined(own.digest, {prefix: snapshot.digest for prefix, snapshot in nested.items()}),
         files=own.files + sum(snapshot.files for snapshot in nested.values()),
         size_bytes=own.size_bytes + sum(snapshot.size_bytes for snapshot in nested.values()),
     )
@@ -115,34 +111,69 @@ def capture(view: Merged, footprint: Footprint, observer: Observer, target: Path
     shutil.rmtree(target, ignore_errors=True)
     upper = target / "upper"
     upper.mkdir(mode=0o700, parents=True)
-    digest = hashlib.sha256()
     with Tree(upper) as tree:
         writer = _Writer(view, tree)
         for touched in _entries(view, footprint):
-            digest.update(_line(touched, observer))
             writer.copy(touched)
         writer.finish()
-    return Snapshot(
-        digest=f"sha256:{digest.hexdigest()}", files=writer.files, size_bytes=writer.size_bytes, upper=upper
-    )
+        digest = _digest(tree, observer)
+    return Snapshot(digest=digest, files=writer.files, size_bytes=writer.size_bytes, upper=upper)
+
+
+def digest_kept(target: Path, nested: Mapping[bytes, Path]) -> str:
+    """Digest what was captured, as it is now.
+
+    Args:
+        target: the directory that was made.
+        nested: mounts in the workspace of which something was captured, by their place in it, each with its directory.
+    """
+    observer = Observer()
+    with Tree(target / "upper") as tree:
+        own = _digest(tree, observer)
+    found = {}
+    for prefix, place in sorted(nested.items()):
+        with Tree(place / "upper") as tree:
+            found[prefix] = _digest(tree, observer)
+    return _joined(own, found)
+
+
+def _digest(tree: Tree, observer: Observer) -> str:
+    digest = hashlib.sha256()
+    for touched in _walk(tree, None):
+        digest.update(_line(touched, observer))
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _joined(own: str, nested: Mapping[bytes, str]) -> str:
+    if not nested:
+        return own
+    digest = hashlib.sha256(own.encode())
+    for prefix, one in sorted(nested.items()):
+        digest.update(b"%s\0%s" % (prefix, one.encode()))
+    return f"sha256:{digest.hexdigest()}"
 
 
 def _entries(view: Merged, globs: Footprint | None) -> Iterator[_Touched]:
-    """Walk the upper tree, each directory before what it holds; then further names of copied inodes."""
+    """Walk the upper tree; then give further names of copied inodes."""
+    yield from _walk(view.upper, globs)
+    if view.copied_inodes:
+        yield from _other_names(view, globs)
+
+
+def _walk(tree: Tree, globs: Footprint | None) -> Iterator[_Touched]:
+    """Walk a tree, each directory before what it holds."""
     waiting = [b""]
     while waiting:
         above = waiting.pop()
-        for name in view.upper.names(above):
+        for name in tree.names(above):
             path = join(above, name)
-            entry = read_entry(view.upper, path)
+            entry = read_entry(tree, path)
             leads = globs is None or globs.may_match_below(path)
             if entry is None or not (globs is None or globs.match(path) or (leads and _hides_tree(entry))):
                 continue
-            yield _Touched(path, entry, view.upper, path)
+            yield _Touched(path, entry, tree, path)
             if entry.is_directory and leads:
                 waiting.append(path)
-    if view.copied_inodes:
-        yield from _other_names(view, globs)
 
 
 def _hides_tree(entry: Entry) -> bool:

@@ -2,7 +2,7 @@
 
 The workspace is the lower tree of an overlay whose upper tree is ``<run>/stage/upper``. A mount in the workspace is
 staged by itself, a `Layer` each, in ``<run>/stage/nested/<n>``; writes elsewhere go to ``<run>/outside/<n>/upper`` and
-are discarded. ``map.json`` in ``nested`` and ``outside`` says which mount point each ``<n>`` is over.
+are discarded. ``map.json`` in ``nested``, ``outside`` and in a capture says which mount point each ``<n>`` is over.
 
 Paths in events are absolute, as the trial sees them; the workspace lies at the same path inside and outside.
 """
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 PRIVATE = (b"/tmp", b"/dev", b"/run", b"/proc", b"/sys")
 """Places of which the trial has its own: the host's are not what it sees, and its own are gone with it."""
+
+
+_MAP = "map.json"
 
 
 class Stage:
@@ -175,6 +178,9 @@ class Stage:
             for layer in nested
             if not layer.untouched()
         }
+        if found:
+            points = {os.fsdecode(layer.point): layer.base.name for layer in nested if layer.prefix in found}
+            write_whole(place / _MAP, json.dumps(points).encode())
         return together(captured, found)
 
     # -- layers ----------------------------------------------------------------------------------------------------
@@ -187,7 +193,7 @@ class Stage:
         top = self.workspace.rstrip(b"/") + b"/"
         nested = [
             replace(own, point=point, prefix=point.removeprefix(top), base=base)
-            for point, base in sorted(_read_map(self.run.nested).items())
+            for point, base in sorted(read_map(self.run.nested).items())
             if (base / "upper").is_dir()
         ]
         return own, *nested
@@ -310,7 +316,7 @@ class Stage:
     def _map(self) -> dict[bytes, Path]:
         """Give the directories with the writes to each mount point but the workspace's."""
         if self._known is None:
-            self._known = _read_map(self.run.outside) | _read_map(self.run.nested)
+            self._known = read_map(self.run.outside) | read_map(self.run.nested)
         return self._known
 
     def _view(self, top: bytes) -> Merged | None:
@@ -326,10 +332,10 @@ class Stage:
         return self._views[top]
 
 
-def _read_map(place: Path) -> dict[bytes, Path]:
-    """Read which mount points had their writes kept below a directory of the run."""
+def read_map(place: Path) -> dict[bytes, Path]:
+    """Read which mount points have their writes in a directory of their own below one of the run's, and in which."""
     try:
-        found = json.loads((place / "map.json").read_bytes())
+        found = json.loads((place / _MAP).read_bytes())
     except FileNotFoundError:
         return {}
     return {os.fsencode(point): place / str(number) for point, number in found.items()}

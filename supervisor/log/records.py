@@ -6,7 +6,9 @@ known here is given as `UnknownRecorded`: a newer writer's event is shown as suc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from enum import StrEnum
 from functools import cache
 from typing import Any
 
@@ -18,6 +20,7 @@ from supervisor.events import Event, Origin, ProcessKey, UnknownRecorded
 from supervisor.log.frames import Frame, bad_frame
 
 _ENCODER = msgspec.json.Encoder()
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class _Outline(msgspec.Struct):
@@ -64,14 +67,31 @@ def _outline() -> msgspec.json.Decoder[_Outline]:
 def encode_record(event: Event) -> bytes:
     """Write an event as the payload of a JSON record.
 
+    A lone surrogate, which is no character and which UTF-8 does not have, is written as U+FFFD: no text of anybody's
+    can keep an event out of the log.
+
     Raises:
-        InternalError: it holds something that JSON cannot (a lone surrogate: texts of the trial must be decoded first).
+        InternalError: it holds something that JSON cannot.
     """
     try:
-        return _ENCODER.encode(event)
+        return _encode(event)
     except (TypeError, ValueError) as err:
         message = f"{event.kind}: expected an event that can be written as JSON, got: {err}"
         raise InternalError(message) from err
+
+
+def _encode(event: Event) -> bytes:
+    try:
+        return _ENCODER.encode(event)
+    except UnicodeEncodeError:
+        clean = {name: _characters(getattr(event, name)) for name in event.__struct_fields__}
+        return _ENCODER.encode(msgspec.structs.replace(event, **clean))
+
+
+def _characters(value: Any) -> Any:  # noqa: ANN401 - any field of an event
+    if isinstance(value, str) and not isinstance(value, StrEnum):
+        return _SURROGATES.sub("\ufffd", value)
+    return tuple(map(_characters, value)) if type(value) is tuple else value
 
 
 def decode_record(frame: Frame) -> Event:

@@ -177,7 +177,7 @@ class _Reading:
             raise self._suspicion
         if self.witnessed is not None and (problem := self.witnessed.finish(self.chain)):
             raise problem
-        sealed = _check_ending(self.chain, self._ending, self._vouched)
+        sealed = _check_ending(self.chain, self._ending, self._vouched, self._is_cut)
         if self.vouching is not None and (problem := self.vouching.finish(self.chain)):
             raise problem
         bind_documents(self._dir, self.bound, sealed)
@@ -203,6 +203,9 @@ class _Reading:
         if problem := self.vouching.begin():
             raise problem
 
+    def _is_cut(self) -> bool:
+        return self.vouching is not None and self.vouching.beyond > self.chain.frames
+
     def _vouched(self) -> str:
         if self.vouching is None:
             return ""
@@ -216,7 +219,9 @@ def _check_seal(chain: Chain, seal: Frame) -> LogError | None:
     return bad_frame(seal.header.number, f"expected a seal that says {expected!r}, got {seal.payload[:300]!r}")
 
 
-def _check_ending(chain: Chain, ending: deque[Frame], vouched: Callable[[], str]) -> TrialSealed:
+def _check_ending(
+    chain: Chain, ending: deque[Frame], vouched: Callable[[], str], is_cut: Callable[[], bool]
+) -> TrialSealed:
     # Laws 6 and 7 of `supervisor.log.frames`.
     if not ending or ending[-1].header.type != FrameType.SEAL:
         message = "expected a seal, got the end of the log: the run was never sealed, or its end was cut off"
@@ -224,7 +229,9 @@ def _check_ending(chain: Chain, ending: deque[Frame], vouched: Callable[[], str]
             f"{chain.frames} whole frames were found{vouched()}; what happened after them is not known, and nothing "
             "that was concluded holds; supervise events still shows what there is"
         )
-        raise LogUnsealedError(message, frame=chain.frames, place=f"frame {chain.frames}", hint=hint)
+        unsealed = LogUnsealedError(message, frame=chain.frames, place=f"frame {chain.frames}", hint=hint)
+        unsealed.cut = is_cut()
+        raise unsealed
     record = ending[0]
     event = decode_record(record) if record.header.type == FrameType.JSON else None
     if not isinstance(event, TrialSealed):

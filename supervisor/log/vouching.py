@@ -28,6 +28,7 @@ class Vouching:
     Attributes:
         count: how many notes were found good.
         covered: how many frames the last of them covers.
+        beyond: how many the last one tells of that was read, covered or not.
     """
 
     def __init__(self, notes: Path, *, origin: str, public: bytes) -> None:
@@ -37,7 +38,7 @@ class Vouching:
         self._untold: deque[tuple[int, Note]] = deque()
         self._next: Note | None = None
         self._read = 0
-        self._beyond = 0
+        self.beyond = 0
         self._cut: CutNoteError | None = None
         self.count = 0
         self.covered = 0
@@ -79,7 +80,7 @@ class Vouching:
         while self._next is not None:
             if problem := self._advance():
                 raise problem
-        beyond = self._beyond
+        beyond = self.beyond
         if beyond > chain.frames:
             told += f" and tell of {beyond}, so at least {beyond - chain.frames} are lost"
         return told + (", the last one is half written" if self._cut else "")
@@ -123,7 +124,7 @@ class Vouching:
                 problem = f"expected one over more than {self.covered} frames, got {note.size}"
             if problem is not None:
                 return bad_note(self._read, problem)
-            self._read, self._beyond = self._read + 1, note.size
+            self._read, self.beyond = self._read + 1, note.size
         self._next = note
         return None
 

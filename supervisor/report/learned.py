@@ -21,7 +21,7 @@ from policies.keys import SECTIONS
 from policies.network import DEFAULT_PORT
 from policies.types import Commit, FilesMode, NetworkDefault, Policy, ValidatePolicy
 from supervisor.report.safe import safe
-from supervisor.verdict.completion import Completion, FileSeen, FlowSeen
+from supervisor.verdict.completion import Completion, CredentialSeen, FileSeen, FlowSeen
 
 _MANY_IN_ONE = 8
 """So many files in one directory are allowed by the directory."""
@@ -57,7 +57,8 @@ def learn(completion: Completion, base: Policy, *, asked: Iterable[str] = (), dr
         dropped: names that were left out of the environment.
     """
     rules, maps, left_out = _hosts(completion.effects.network, asked)
-    globs = _globs(completion.effects.files)
+    made = tuple(one.name for one in completion.effects.credentials if one.action in _MADE and one.fingerprint is None)
+    globs = _globs(one for one in completion.effects.files if not _is_one_of(one, made))
     network = replace(
         base.network,
         default=NetworkDefault.DENY,
@@ -71,12 +72,18 @@ def learn(completion: Completion, base: Policy, *, asked: Iterable[str] = (), dr
     names = ", ".join(sorted(safe(name) for name in dropped if not name.startswith(_OWN_NAMES)))
     if names:
         left_out.append(f"a variable that looks like a credential, to be named if it is needed: {names}")
-    left_out += sorted({f"a credential: {one.name} was {one.action}" for one in completion.effects.credentials})
+    met = {f"a credential: {one.name} was {one.action}" for one in completion.effects.credentials if not _dropped(one)}
+    left_out += sorted(met)
     return Lesson(
         policy=replace(base, name="learned", network=network, files=replace(base.files, write=write)),
         remarks=remarks,
         left_out=tuple(left_out),
     )
+
+
+def _dropped(one: CredentialSeen) -> bool:
+    """Tell whether it is a variable that was left out, which is told by its name."""
+    return one.kind == "env" and one.action == "denied"
 
 
 def watching(base: Policy, *, default: NetworkDefault = NetworkDefault.SINKHOLE) -> Policy:
@@ -173,6 +180,15 @@ def _globs(files: Iterable[FileSeen]) -> dict[str, str]:
     return {glob: f"{count} path{'' if count == 1 else 's'}" for glob, count in sorted(covered.items())}
 
 
+def _is_one_of(one: FileSeen, credentials: tuple[str, ...]) -> bool:
+    """Tell whether a file is one of the credentials that were made or written, by their whole paths or below ``~``."""
+    path = _path_bytes(one).decode("utf-8", "surrogateescape")
+    return any(
+        name == path or name.endswith(f"/{path}") or (name.startswith("~/") and path.endswith(name[1:]))
+        for name in credentials
+    )
+
+
 def _made_whole(found: Iterable[_Written]) -> tuple[bytes, ...]:
     """Give the outermost directories that the trial made and filled."""
     below = Counter(above for one in found for above in _above(one.path))
@@ -247,6 +263,7 @@ def render(lesson: Lesson, *, command: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+_MADE = frozenset({"written", "created"})
 _ALWAYS = frozenset({("network", "default"), ("files", "write")})
 
 

@@ -10,6 +10,7 @@ from supervisor.report.words import (
     captured_words,
     cited,
     effect_of,
+    endpoint_words,
     limit_of,
     never_executed,
     outcome_words,
@@ -17,6 +18,8 @@ from supervisor.report.words import (
 )
 from supervisor.verdict.completion import Completion
 
+_GRAVEST = frozenset({"leaked-canary"})
+"""Rules that are told before the others, when only one is told."""
 WIDTH = 160
 """How long the sentence of a reason may be."""
 
@@ -24,7 +27,8 @@ WIDTH = 160
 def summary(completion: Completion) -> Iterator[str]:
     """Give the verdicts, what speaks against each, what needs care, limits that bit, counts, where to read on."""
     finality, separation, scope = completion.finality, completion.separation, completion.scope
-    label = f" ({finality.label})" if finality.label else ""
+    words = [finality.label or "", "we intervened" if finality.intervened else ""]
+    label = f" ({', '.join(filter(None, words))})" if any(words) else ""
     yield f"supervise: finality {finality.verdict}{label} · separation {separation.verdict} · scope {scope.verdict}"
     yield from _against(completion)
     yield from (f"supervise: {told}" for told in _care(completion))
@@ -32,7 +36,8 @@ def summary(completion: Completion) -> Iterator[str]:
         if met.effect in {"killed", "refused"}:
             yield f"supervise: {limit_of(met)}: {effect_of(met)}{cited(met.events).text}"
     yield f"supervise: {_counts(completion)}"
-    yield f"supervise: final and clean do not mean safe; read on: supervise show {completion.run}"
+    good = finality.verdict == "final" and scope.verdict == "clean"
+    yield f"supervise: {'final and clean do not mean safe; ' if good else ''}read on: supervise show {completion.run}"
 
 
 def _against(completion: Completion) -> Iterator[str]:
@@ -43,12 +48,15 @@ def _against(completion: Completion) -> Iterator[str]:
     )
     for name, good, reasons in found:
         if not good and reasons:
-            first = reasons[0]
-            yield f"supervise: {name}: {trim(harmless(first.text), WIDTH)}{cited(first.events).text}"
+            first = min(reasons, key=lambda reason: reason.rule not in _GRAVEST)
+            more = f"; and {len(reasons) - 1:,} more" if len(reasons) > 1 else ""
+            yield f"supervise: {name}: {trim(harmless(first.text), WIDTH)}{cited(first.events).text}{more}"
 
 
 def _care(completion: Completion) -> Iterator[str]:
     """Tell what a reader of good verdicts would miss."""
+    if completion.endpoint.reason in {"timeout", "budget"}:
+        yield f"ended by us: {endpoint_words(completion)}"
     if (never := never_executed(completion)) is not None:
         yield never
     state, captured = completion.finality.observed.state, captured_words(completion)

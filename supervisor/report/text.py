@@ -21,6 +21,7 @@ from supervisor.report.words import (
     cited,
     command_of,
     effect_of,
+    endpoint_words,
     failed_words,
     limit_of,
     never_executed,
@@ -101,7 +102,7 @@ def _what_was_run(completion: Completion) -> Iterator[Line]:
     about = claim.outcome if claim.outcome is not None else "the exit code and the workspace"
     yield line(f"{'claim':<12}{safe(about)}, {safe(claim.period)}, unit {safe(claim.unit)}")
     yield from _outcome(completion)
-    yield line(f"{'endpoint':<12}{_endpoint(completion)}")
+    yield line(f"{'endpoint':<12}{endpoint_words(completion)}")
     if (never := never_executed(completion)) is not None:
         yield line(f"{'':<12}", Span(f"{never}; the exit code and the message are ours", Tone.OPEN))
     yield from _usage(completion)
@@ -156,24 +157,6 @@ def _validation(completion: Completion) -> Iterator[Line]:
         sent if seen.released or seen.discarded else "",
         cited(seen.events),
     )
-
-
-def _endpoint(completion: Completion) -> str:
-    endpoint = completion.endpoint
-    if endpoint.signal is not None:
-        how = f"signal {endpoint.signal}"
-    else:
-        how = "no exit witnessed" if endpoint.exit_code is None else f"exit code {endpoint.exit_code}"
-    return f"{endpoint.reason}{_spent(completion)}, {how}"
-
-
-def _spent(completion: Completion) -> str:
-    """Say which budget ended the trial, and who counted."""
-    reached = completion.usage.reached if completion.usage is not None else None
-    if reached is None:
-        return ""
-    by = "as the trial says of itself" if reached.claimed else "as was counted outside the box"
-    return f" of {reached.limit:,} {safe(reached.name).replace('_', ' ')}, {by}"
 
 
 def _usage(completion: Completion) -> Iterator[Line]:
@@ -317,7 +300,14 @@ def _credentials(completion: Completion) -> Iterator[Line]:
 
 def _credential(used: CredentialSeen) -> str:
     whose = f" of run {used.run}" if used.run else ""
-    return f"{used.name}{whose}" + (f", {used.where}" if used.where else "")
+    return f"{used.name}{whose}" + (f", {_WHERE.get(used.where, used.where)}" if used.where else "")
+
+
+_WHERE = {
+    "manifest": "on the command line",
+    "kernel": "in what processes did",
+    "records": "in what was said or sent",
+}
 
 
 def _contacts(completion: Completion) -> Iterator[Line]:

@@ -113,6 +113,25 @@ def _after_conflict(run: str) -> str:
     return f"{kept}: `supervise diff {run}` compares the two, {choice}"
 
 
+def endpoint_words(completion: Completion) -> str:
+    """Say what ended the trial, and how its command ended."""
+    endpoint = completion.endpoint
+    if endpoint.signal is not None:
+        how = f"signal {endpoint.signal}"
+    else:
+        how = "no exit witnessed" if endpoint.exit_code is None else f"exit code {endpoint.exit_code}"
+    return f"{endpoint.reason}{_spent(completion)}, {how}"
+
+
+def _spent(completion: Completion) -> str:
+    """Say which budget ended the trial, and who counted."""
+    reached = completion.usage.reached if completion.usage is not None else None
+    if reached is None:
+        return ""
+    by = "as the trial says of itself" if reached.claimed else "as was counted outside the box"
+    return f" of {reached.limit:,} {safe(reached.name).replace('_', ' ')}, {by}"
+
+
 def never_executed(completion: Completion) -> str | None:
     """Say that CMD was never executed, and why; None when it was, or that is not known."""
     if completion.endpoint.executed is not False:

@@ -148,7 +148,7 @@ def _epochs(heads: Sequence[RunIndex], group: Group) -> list[list[Party]]:
     baseline: str | None = None
     for party in parties:
         changers = [earlier for earlier in epochs[-1] if earlier.changed is not None]
-        over = all(heads[earlier.run].ended_ns < heads[party.run].released_ns for earlier in epochs[-1])
+        over = all(_over_ns(heads[earlier.run]) < heads[party.run].released_ns for earlier in epochs[-1])
         known = baseline is not None and group.path != b"" and party.found(group.path) == baseline
         if changers and over and known:
             epochs.append([])
@@ -156,6 +156,11 @@ def _epochs(heads: Sequence[RunIndex], group: Group) -> list[list[Party]]:
             baseline = party.found(group.path)
         epochs[-1].append(party)
     return epochs
+
+
+def _over_ns(head: RunIndex) -> int:
+    """Tell when nothing of a run could change anything any more."""
+    return max(head.ended_ns, head.applied_ns)
 
 
 def _through_others(units: list[list[int]], edges: dict[tuple[int, int], Edge], joined: set[tuple[int, int]]) -> None:

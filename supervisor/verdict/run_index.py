@@ -107,6 +107,8 @@ class RunIndex(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         released_ns, ended_ns: from its release until nothing of it was alive.
         workspace: of the host; empty where the run had none.
         places: shared places, mounted into the box as they are.
+        staged: changes that stayed staged: nobody's contact, unless they are applied later (`applied_later`).
+        applied_ns: when they were, 0 for never.
         gaps: those that cost separation. ``later``: effects of it that act, or may act, after its end.
     """
 
@@ -120,6 +122,8 @@ class RunIndex(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     workspace: bytes = b""
     places: tuple[bytes, ...] = ()
     contacts: tuple[Contact, ...] = ()
+    staged: tuple[Contact, ...] = ()
+    applied_ns: int = 0
     servers: tuple[Server, ...] = ()
     secrets: tuple[Secret, ...] = ()
     locks: tuple[Lock, ...] = ()
@@ -161,6 +165,7 @@ def index_run(
             for place in policy.files.shared
         ),
         contacts=tuple(_contacts(facts, policy, workspace, offset_ns)),
+        staged=tuple(_staged(facts, policy, workspace, offset_ns)),
         servers=tuple(_servers(facts, policy, offset_ns)),
         secrets=tuple(_secrets(facts, run)),
         locks=tuple(_locks(facts, offset_ns, ended_ns)),
@@ -183,6 +188,20 @@ def decode_index(data: bytes) -> RunIndex:
         msgspec.DecodeError: it is none.
     """
     return _DECODER.decode(data)
+
+
+def applied_later(index: RunIndex, begun_ns: int, done_ns: int) -> RunIndex:
+    """Give the index of a run whose stage was applied after it: then its staged changes are contacts.
+
+    Args:
+        index: as it was sealed.
+        begun_ns: when somebody began to apply it.
+        done_ns: when that was done.
+    """
+    changes = tuple(
+        msgspec.structs.replace(contact, first_ns=begun_ns, last_ns=max(begun_ns, done_ns)) for contact in index.staged
+    )
+    return msgspec.structs.replace(index, contacts=(*index.contacts, *changes), staged=(), applied_ns=done_ns)
 
 
 def state_digest(state: FileState | None) -> str | None:
@@ -232,6 +251,16 @@ def _graded(
     for path, how in met.items():
         if not _own(states.get(path)):
             yield Contact(path, how, grade.began_ns + offset_ns, grade.ended_ns + offset_ns, grade.events)
+
+
+def _staged(facts: Facts, policy: Policy, workspace: bytes, offset_ns: int) -> Iterator[Contact]:
+    """Give what was changed in the workspace and not applied: it may be, by a word of the user."""
+    committed = facts.timeline.committed
+    if policy.files.mode is FilesMode.DIRECT or (committed is not None and committed.state != "kept"):
+        return
+    for history in facts.files:
+        if history.in_workspace and history.changes and history.allowed and history.net != "unchanged":
+            yield _left_behind(_absolute(history, workspace), history, facts, policy, offset_ns)
 
 
 def _absolute(history: FileHistory, workspace: bytes) -> bytes:
@@ -392,8 +421,12 @@ def _gaps(facts: Facts) -> Iterator[Mark]:
 
 
 def _later(judgement: Judgement) -> Iterator[Mark]:
+    """Tell what acts by itself. A hook or a start-up file is met like any other file, by the run that reads it."""
     for effect in judgement.open_effects:
-        if "runs" in effect.could_affect and effect.route in {Route.SCHEDULE, Route.CONTAINER}:
+        by_itself = effect.route == Route.CONTAINER or (
+            effect.route == Route.SCHEDULE and "outcome" in effect.could_affect
+        )
+        if "runs" in effect.could_affect and by_itself:
             yield Mark("acts-later", effect.what, effect.events, effect.route)
 
 

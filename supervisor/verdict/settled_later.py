@@ -107,6 +107,9 @@ def _finality(
         said = closed.get(claimed) or answers[claimed][-1]
         observed = replace(observed, label=_LABELS.get(ServiceStatus(said.status)))
     kept = tuple(one for one in reasons if one.rule != _NO_LABEL or claimed is None or observed.label is None)
+    without = closed.get(claimed or "")
+    if without is not None and observed.label is None and not any(one.rule == _NO_LABEL for one in kept):
+        kept = (_no_label(without), *kept)
     unlabelled = any(one.rule == _NO_LABEL for one in kept)
     final = not unlabelled and not any(one.keeps_open for one in kept)
     return replace(
@@ -115,8 +118,14 @@ def _finality(
         label=observed.label if final else None,
         observed=observed,
         reasons=kept,
-        cause=before.cause if unlabelled else None,
+        cause=(before.cause or "service") if unlabelled else None,
     )
+
+
+def _no_label(said: LaterAnswer) -> Reason:
+    """Say that a claim about a service ended without a label, in the words of a run that was not asked again."""
+    cause = f"{_named(said.service)} said {said.status} ({said.detail}), which is no outcome"
+    return Reason(rule=_NO_LABEL, text=f"the service gave no label: {cause}", events=(said.event,))
 
 
 def _reason(reason: Reason, closed: Mapping[str, LaterAnswer]) -> Reason:

@@ -71,6 +71,17 @@ def test_trials_share_one_set_and_the_last_takes_it_away() -> None:
     assert ours() == []
 
 
+def test_a_trial_is_watched_on_when_somebody_takes_the_pins_away() -> None:
+    """The next one makes a set of its own, and both are gone at the end."""
+    with WitnessLab() as first:
+        (directory,) = ours()
+        pins.remove(directory)
+        assert first.finish(first.start("/bin/sh", "-c", "exit 3")).one(ProcessExited).exit_code == 3
+        with WitnessLab() as second:
+            assert second.finish(second.start("/bin/sh", "-c", "exit 5")).one(ProcessExited).exit_code == 5
+    assert ours() == []
+
+
 def test_trials_are_told_apart() -> None:
     """What one trial does is told to its own witness alone."""
     with WitnessLab() as one, WitnessLab() as other:
@@ -105,6 +116,26 @@ def test_trial_of_a_dead_supervisor_does_not_end_with_another() -> None:
     cgroup.remove()
     pins.collect_garbage(find_root())
     assert ours() == []
+
+
+ELSEWHERE = """
+import contextlib, os
+from probes.kernel import pins
+from supervisor.launch import libc
+from supervisor.launch.cgroup import find_root
+with contextlib.suppress(OSError):
+    libc.umount2(os.fsencode(pins.OWN_BPFFS))
+pins.collect_garbage(find_root())
+"""
+
+
+def test_another_mount_namespace_takes_no_pins_away() -> None:
+    """Who does not see the bpffs, since its mount namespace is older, leaves the place where it is mounted alone."""
+    with WitnessLab() as lab:
+        words = ("unshare", "--mount", "--propagation", "private", sys.executable, "-c", ELSEWHERE)
+        subprocess.run(words, check=True)
+        assert lab.finish(lab.start("/bin/true")).of(ProcessExited)
+        assert len(ours()) == 1
 
 
 @pytest.mark.usefixtures("_alone")

@@ -147,6 +147,20 @@ def test_a_foreign_writer_is_not_the_trial(lab: Lab) -> None:
     assert (ran.finality, ran.separation, ran.scope) == ("unresolved",) * 3
 
 
+@pytest.mark.parametrize("how", ["--direct", "--shared"])
+def test_a_file_that_has_a_name_elsewhere_is_changed_there_too(lab: Lab, tmp_path: Path, how: str) -> None:
+    """Nobody said that it may be: what was written in the workspace or in a shared place was written there."""
+    place = lab.work if how == "--direct" else tmp_path / "place"
+    place.mkdir(exist_ok=True)
+    (tmp_path / "outside").write_text("1\n")
+    (place / "name").hardlink_to(tmp_path / "outside")
+    options = ("--direct",) if how == "--direct" else ("--shared", str(place))
+    ran = lab.sh(f"cd {place} && mv name other && echo 2 >> other && mv other name", *options)
+    assert (tmp_path / "outside").read_text() == "1\n2\n"
+    assert "names-elsewhere" in ran.reasons("scope")
+    assert ran.scope == "unresolved"
+
+
 def test_what_is_alive_at_the_endpoint_is_captured_in_place(lab: Lab) -> None:
     """The snapshot has what was there then, and the workspace what was written later."""
     (lab.work / "a").write_text("1")

@@ -298,3 +298,31 @@ def test_a_file_that_somebody_else_changed_meanwhile_costs_the_label(lab: Lab) -
     finality = lab.report()["finality"]
     assert (finality["label"], finality["cause"]) == (None, "grader")
     assert "somebody else changed what it looked at while the trial ran: given" in finality["reasons"][0]["text"]
+
+
+def test_what_the_trial_has_a_grader_print_ends_nothing(lab: Lab) -> None:
+    """JSON too deep to read, and halves of characters in it, are words like others: final."""
+    (lab.work / "half").write_text('{"passed": false, "reason": "\\ud800!"}')
+    (lab.work / "deep").write_text("[" * 30_000)
+    ran = lab.sh("cp deep out; cp half end", "--grade", "cat out; echo; cat end")
+    assert label(ran) == ("final", "failure", "failure")
+    assert any("\ufffd!" in reason["text"] for reason in ran.report["finality"]["reasons"])
+    assert label(lab.sh("cp deep out", "--grade", "cat out")) == ("final", "success", "success")
+
+
+def test_a_module_that_the_trial_wrote_is_code_and_a_text_is_none(policed: Policed) -> None:
+    """Python loads a module of its working directory; reading the same file as a text gives a label."""
+    load, read = ("/usr/bin/python3 -c 'import solved'", "/usr/bin/python3 -c 'open(1 and \"solved.py\").read()'")
+    ran = policed("echo pass > solved.py", f'[grade]\ncommand = """{load}"""')
+    assert "ran what the trial wrote: solved.py" in cause(ran)
+    assert label(policed("echo 1 > solved.py", f'[grade]\ncommand = """{read}"""'))[1] == "success"
+
+
+def test_a_symlink_to_the_reference_is_no_outcome(lab: Lab, policed: Policed) -> None:
+    """The trial cannot open what its grader would find behind it: unresolved, and no label."""
+    (lab.work / "answers").mkdir()
+    (lab.work / "answers" / "key").write_text("42\n")
+    policy = '[files]\nread_deny = ["answers"]\n[grade]\ncommand = "grep -q 42 out"'
+    ran = policed("ln -s answers/key out", policy)
+    assert "out leads to what only the grader should see" in cause(ran)
+    assert ran.report["result"]["passed"] is None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scenario_lab import Lab
+from scenario_lab import Lab, runs_on_host, wait_until
 
 pytestmark = [pytest.mark.kernel("bpf", "cgroup", "bubblewrap", "overlayfs")]
 
@@ -120,3 +120,48 @@ def test_what_the_trial_was_asked_is_digested_before_it_starts(lab: Lab) -> None
     assert manifest["requirements"] == {"task.md": f"sha256:{hashlib.sha256(b'write 1').hexdigest()}"}
     missing = lab.call("--policy", claim(lab, '[claim]\nrequirements = ["none.md"]'), "--", "true")
     assert (missing.returncode, b"claim.requirements[0]" in missing.stderr) == (125, True)
+
+
+@pytest.mark.parametrize("kept", ["snapshot/upper/out", "settled/upper/out", "stage/upper/out"])
+def test_an_altered_capture_is_not_graded(lab: Lab, kept: str) -> None:
+    """Whichever was kept: the log knows its digest; and nothing is left of the judgement that failed."""
+    late = "echo 1 > out; (setsid sh -c 'sleep 0.4; echo 2 > out' >/dev/null 2>&1 &)"
+    if kept.startswith("stage"):
+        lab.sh("echo 1 > out", "--commit", "never")
+    else:
+        period = "endpoint" if kept.startswith("snapshot") else "eventually"
+        lab.sh(late, "--outcome", "out", "--settle", "10s", "--period", period, "--grade", "true")
+    assert judge(lab, "--grade", "grep -q . out")["finality"]["verdict"] == "final"
+    (run_of(lab) / kept).write_text("3\n")
+    ended = lab.call("judge", "last", "--grade", "grep -qx 3 out")
+    assert ended.returncode != 0
+    assert b"it was changed" in ended.stderr
+    assert [place.name for place in (run_of(lab) / "judgements").iterdir()] == ["0"]
+    assert lab.call("verify", "last").returncode == 0
+
+
+def test_a_judgement_that_was_killed_counts_for_nothing_and_one_that_was_cut_is_found(judged: Lab) -> None:
+    """The first leaves the run as it was; the second had a seal once."""
+    with judged.start("judge", "last", "--grade", "sleep 63.7") as process:
+        assert wait_until(lambda: runs_on_host("sleep", "63.7"), 60)
+        process.kill()
+    assert wait_until(lambda: not runs_on_host("sleep", "63.7"), 60)
+    assert judged.call("verify", "last").returncode == 0
+    judge(judged, "--grade", "true")
+    latest = max((run_of(judged) / "judgements").iterdir(), key=lambda place: int(place.name))
+    log = latest / "log" / "000000.seg"
+    whole = log.read_bytes()
+    log.write_bytes(whole[: whole.rindex(whole[:4])])
+    assert judged.call("verify", "last").returncode == 1
+    log.write_bytes(whole)
+    assert judged.call("verify", "last").returncode == 0
+
+
+def test_a_secret_of_the_caller_is_in_no_judgement(judged: Lab) -> None:
+    """What the grader says of it is written without the value."""
+    secret = "sk-" + "q9Zr7Lw2" * 4
+    lab = Lab(judged.home, judged.work, {"SHOP_API_KEY": secret})
+    (judged.home.parent / "said").write_text(f'{{"passed": true, "reason": "{secret}"}}')
+    told = judge(lab, "--grade", f"cat {judged.home.parent}/said")
+    assert told["finality"]["label"] == "success"
+    assert not [path for path in run_of(judged).rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]

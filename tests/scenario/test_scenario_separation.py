@@ -168,6 +168,20 @@ def test_a_committed_workspace_that_is_used_again(lab: Lab, then: str, expected:
     assert [edge["verdict"] for edge in answer["edges"]] == [expected]
 
 
+def test_a_stage_that_is_committed_later_is_met_from_then_on(lab: Lab) -> None:
+    """The run had kept it; who worked before the commit met nothing of it."""
+    writer = lab.sh("echo 1 > out", "--commit", "never").report["run"]
+    early = lab.sh("cat out; true", "--commit", "never").report["run"]
+    answer = json.loads(lab.call("separate", writer, early, "--json").stdout)
+    assert len(answer["units"]) == 2
+    assert lab.call("commit", writer).returncode == 0
+    late = lab.sh("cat out", "--commit", "never").report["run"]
+    answer = json.loads(lab.call("separate", writer, early, late, "--json").stdout)
+    assert answer["units"] == [[writer, late], [early]]
+    (edge,) = (edge for edge in answer["edges"] if edge["verdict"] != "separate")
+    assert edge["verdict"] == "connected"
+
+
 @contextmanager
 def serving() -> Iterator[int]:
     """Serve HTTP on loopback."""

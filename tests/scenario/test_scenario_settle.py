@@ -84,6 +84,22 @@ def settled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Left, list[str]]:
     return left, told
 
 
+def test_one_settles_at_a_time_and_one_that_was_killed_counts_for_nothing(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """The second is refused while the first goes on; what is sealed after the kill verifies."""
+    left = leave(tmp_path_factory)
+    log = left.run() / "addenda" / "000" / "log"
+    with left.lab.start("settle", "last") as process:
+        assert wait_until(lambda: any(log.glob("*.seg")) and b"resumed" in next(log.glob("*.seg")).read_bytes(), 60)
+        second = left.lab.call("settle", "last")
+        assert (second.returncode, b"expected nobody else to settle this run" in second.stderr) == (125, True)
+        process.kill()
+    left.answer.write_text("done")
+    assert "finality final, success" in left.settle()
+    assert left.lab.call("verify", "last").returncode == 0
+
+
 def test_an_interrupted_settling_is_sealed_and_still_open(settled: tuple[Left, list[str]]) -> None:
     """It says what it waited for."""
     assert "finality unresolved" in settled[1][0]
@@ -118,16 +134,16 @@ def test_lists_and_reports_tell_of_the_addendum(settled: tuple[Left, list[str]])
     assert b'"status":"committed"' in events.stdout
 
 
-@pytest.mark.parametrize("what", ["completion.json", "manifest.json", "log/000000.seg"])
+@pytest.mark.parametrize("what", ["completion.json", "manifest.json", "log/000000.seg", "log/000000.seg end"])
 def test_an_addendum_that_was_changed_is_found(settled: tuple[Left, list[str]], tmp_path: Path, what: str) -> None:
     """Whatever of it was changed; and its run is then told with the reason."""
     home = tmp_path / "home"
     shutil.copytree(settled[0].lab.home, home)
     lab = Lab(home, settled[0].lab.work)
     (run,) = (home / "runs").iterdir()
-    path = run / "addenda" / "001" / what
+    path = run / "addenda" / "001" / what.removesuffix(" end")
     data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[-30 if what.endswith(" end") else len(data) // 2] ^= 1
     path.write_bytes(data)
     assert lab.call("verify", "last").returncode == 1
 

@@ -42,7 +42,17 @@ def run(tmp_path: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Run
         (stage.upper / "notes").mkdir()
         (stage.upper / "notes/n").write_text("new")
         (stage.upper / "b").write_text("not allowed")
+    run.completion.write_text("{}")
     return run
+
+
+def test_commit_says_that_an_ended_supervisor_left_things_half_done(
+    run: RunDir, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What such a run staged is whatever it had come to."""
+    run.completion.unlink()
+    assert main(["commit", run.id]) == 0
+    assert "they may be half-done" in capfd.readouterr().err
 
 
 def test_commit_applies_what_the_policy_allows(run: RunDir, workspace: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -158,6 +168,7 @@ def test_a_run_that_goes_on_is_left_alone(run: RunDir, capfd: pytest.CaptureFixt
     """Staged writes of a living trial are its own."""
     from supervisor.launch.owner import Owner  # noqa: PLC0415  (only this test has a living owner)
 
+    run.completion.unlink()
     run.write_owner(Owner.current())
     assert main(["commit", "last"]) == 125
     assert main(["discard", "last"]) == 125

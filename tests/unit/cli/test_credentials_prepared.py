@@ -79,6 +79,13 @@ def test_nothing_is_planted_where_it_would_be_staged(tmp_path: Path) -> None:
         assert sorted(placed) == ["database", "github"]
 
 
+def test_nothing_is_planted_in_a_home_that_is_no_directory(tmp_path: Path) -> None:
+    """There it could not be put."""
+    (tmp_path / "file").touch()
+    assert prepared(tmp_path, {"HOME": str(tmp_path / "file")}, canaries=True).planted == ()
+    assert prepared(tmp_path, {"HOME": str(tmp_path / "absent")}, canaries=True).planted != ()
+
+
 def test_a_fingerprint_is_told_for_a_secret_and_not_for_a_way_to_an_agent(tmp_path: Path) -> None:
     """Dropped ones by name; the socket that the variable leads to is guarded."""
     credentials = prepared(tmp_path, {"A_TOKEN": "tok-5c1f0e77b2", "SSH_AUTH_SOCK": "/x/agent"})

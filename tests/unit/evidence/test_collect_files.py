@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from transcript import MAIN, MS, WORK, Transcript, ordinary, policy_for, state
+from transcript import MAIN, MS, WORK, Transcript, absolute, ordinary, policy_for, state
 
 from policies.types import FilesPolicy
 from supervisor import events as ev
-from supervisor.evidence.facts import FileHistory, FileState
+from supervisor.evidence.facts import FileHistory, FileState, SharedNames
 
 
 def begun() -> Transcript:
@@ -303,7 +303,7 @@ def swapped(*renames: tuple[str, str, bool]) -> Transcript:
     trial = begun()
     for name, new, exchange in renames:
         trial.rename(name, new, exchange=exchange)
-    for place in ("one", "two"):
+    for place in ("one", "two", "three"):
         trial.found(place, state(kind=ev.Kind.DIRECTORY), state(kind=ev.Kind.DIRECTORY))
     trial.found("one/both", state("1"), state("2"))
     trial.found("two/both", state("2"), state("1"))
@@ -314,12 +314,32 @@ def swapped(*renames: tuple[str, str, bool]) -> Transcript:
 
 @pytest.mark.parametrize(
     "renames",
-    [[("one", "two", True)], [("one", "tmp", False), ("two", "one", False), ("tmp", "two", False)]],
-    ids=["at-once", "by-hand"],
+    [
+        [("one", "two", True)],
+        [("one", "tmp", False), ("two", "one", False), ("tmp", "two", False)],
+        [("one", "three", True), ("three", "two", True), ("one", "three", True)],
+    ],
+    ids=["at-once", "by-hand", "through-a-third"],
 )
 def test_directories_that_change_places_take_their_files_along(renames: list[tuple[str, str, bool]]) -> None:
     """What is below them has no event of its own, and needs none."""
     assert file_gaps(swapped(*renames)) == []
+
+
+@pytest.mark.parametrize("touched", [("one/both",), ("two/both",), ("one/both", "two/both")])
+def test_directories_change_places_with_files_that_were_touched(touched: tuple[str, ...]) -> None:
+    """What has a name on both sides has it afterwards, whichever of them something had happened to."""
+    trial = begun()
+    for name in touched:
+        trial.write(name)
+    trial.rename("one", "two", exchange=True)
+    for place in ("one", "two"):
+        trial.found(place, state(kind=ev.Kind.DIRECTORY), state(kind=ev.Kind.DIRECTORY))
+        content = state("new" if f"{place}/both" in touched else place)
+        trial.found(f"{'two' if place == 'one' else 'one'}/both", state("two" if place == "one" else "one"), content)
+    assert file_gaps(trial) == []
+    nets = {name: history(trial, name.encode()).net for name in touched}
+    assert set(nets.values()) == {"modified"}
 
 
 def test_a_directory_in_the_place_of_another_is_not_unchanged() -> None:
@@ -367,3 +387,27 @@ def test_times_that_were_seen_to_move_are_explained() -> None:
     trial.write("written")
     trial.file(ev.FileChanged, "touched", attribute="times", value=0)
     assert file_gaps(trial) == []
+
+
+@pytest.mark.parametrize(("name", "gaps"), [("known", ["names-elsewhere"]), ("alone", [])])
+def test_a_file_with_names_nobody_knows_is_changed_there_too(name: str, gaps: list[str]) -> None:
+    """By whatever name it is written: it was renamed, linked, and its first name went."""
+    trial = begun()
+    trial.shared = SharedNames(elsewhere=(absolute("known"),))
+    trial.rename(name, "moved")
+    trial.file(ev.FileLinked, "moved", new_path=absolute("linked"))
+    trial.delete("moved")
+    trial.write("linked")
+    trial.found(name, state("1"), None)
+    trial.found("linked", None, state("2"))
+    assert file_gaps(trial) == gaps
+
+
+@pytest.mark.parametrize(("name", "allowed"), [("/proc/self/fd/new", False), ("/var/out/new", True)])
+def test_a_name_made_in_proc_is_no_name_that_was_allowed(name: str, *, allowed: bool) -> None:
+    """It leads through a descriptor to a place that nobody knows."""
+    trial = begun()
+    trial.file(ev.FileCreated, name, what=ev.Kind.DIRECTORY)
+    trial.delete(name)
+    (file,) = trial.facts(policy_for(files=FilesPolicy(write=("/proc", "/var")))).files
+    assert file.allowed is allowed

@@ -50,6 +50,18 @@ def test_a_glob_hides_whatever_it_means_and_may_mean_nothing(tmp_path: Path) -> 
     assert declared(tmp_path, read_deny=("*.pem",)).denied == {}
 
 
+def test_a_file_that_could_be_read_by_another_name_is_not_said_to_be_hidden(tmp_path: Path) -> None:
+    """Unless that name is hidden too."""
+    (tmp_path / "answers").mkdir()
+    (tmp_path / "answers/a").touch()
+    (tmp_path / "other").hardlink_to(tmp_path / "answers/a")
+    for name in ("answers", "answers/a", "answers/*"):
+        with pytest.raises(UsageError, match="a hard link"):
+            declared(tmp_path, read_deny=(str(tmp_path / name),))
+    both = (str(tmp_path / "answers"), str(tmp_path / "answers/a"), str(tmp_path / "other"))
+    assert set(declared(tmp_path, read_deny=both).denied) == set(map(os.fsencode, both))
+
+
 @pytest.mark.parametrize(
     ("shared", "why"),
     [

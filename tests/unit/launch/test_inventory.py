@@ -16,6 +16,7 @@ from supervisor.events import Kind
 from supervisor.evidence.facts import FileState
 from supervisor.launch import inventory, recording
 from supervisor.launch.inventory import Bounds, Inventory, reduce_inventory
+from supervisor.launch.linked import find_recorded
 from supervisor.launch.observe import Observer
 from supervisor.launch.recording import take_inventory
 from supervisor.launch.tree import Tree
@@ -158,9 +159,20 @@ def test_reduced_it_knows_what_changed(work: Path) -> None:
     try:
         for name in ("d/other", "small", "d/e/big", "empty"):
             assert found.state(bytes(work / name)) == state_now(work, name)
-        assert found.changed == tuple(changed)
+        assert found.changed == set(changed)
         assert found.state(bytes(work / "made")) is None
         assert found.state(bytes(work / "link")) is not None
     finally:
         found.close()
     assert (work.parent / "before/content").stat().st_size == 100_005
+
+
+def test_names_outside_of_what_was_recorded_are_known_to_be_there(work: Path, tmp_path: Path) -> None:
+    """A file whose names were all recorded has none elsewhere."""
+    for name in ("one", "two", "half"):
+        (work / name).write_bytes(b"x")
+    (work / "d/one").hardlink_to(work / "one")
+    (tmp_path / "outside").hardlink_to(work / "half")
+    found = find_recorded(inventory.walk([os.fsencode(work)], None))
+    assert {os.fsencode(work / name) for name in ("one", "d/one")} in [set(names) for names in found.before]
+    assert found.elsewhere == (os.fsencode(work / "half"),)

@@ -17,7 +17,7 @@ import pytest
 from log_builders import MAIN, STAGE, begin, decode_opaque, end, fill, segments, slab_of
 
 from supervisor.errors import InternalError, LogError, LogUnsealedError
-from supervisor.events import NoteReceived, TrialReleased, TrialSealed
+from supervisor.events import NoteReceived, ServiceAnswered, TrialReleased, TrialSealed
 from supervisor.log.frames import HEADER_BYTES, MAX_PAYLOAD, FrameType
 from supervisor.log.reader import read_events, read_frames
 from supervisor.log.records import encode_record
@@ -216,9 +216,24 @@ def test_bounds_are_enforced(tmp_path: Path) -> None:
                 log.append_kernel(slab, count)
         with pytest.raises(InternalError, match="expected event number 1, got 2"):
             log.record(lambda n: released(n + 1))
-        with pytest.raises(InternalError, match=r"note\.received: expected an event that can be written"):
-            log.record(lambda n: NoteReceived(n=n, time_ns=0, text="\udcff"))
         assert log.frames == 1
+
+
+def test_no_text_keeps_an_event_out_of_the_log(tmp_path: Path) -> None:
+    """Half of a character, which JSON can hold and UTF-8 cannot, is written as the sign for an unknown one."""
+    run = tmp_path / "run"
+    with begin(run) as log:
+        log.record(lambda n: NoteReceived(n=n, time_ns=0, text="a\udcffb"))
+        log.record(
+            lambda n: ServiceAnswered(
+                n=n, time_ns=0, service="s", moment="m", status="x", detail="", asked_ns=0, operations=("\ud800",)
+            )
+        )
+    note, answer = read_events(run / "log", decode_opaque)
+    assert isinstance(note, NoteReceived)
+    assert note.text == "a\ufffdb"
+    assert isinstance(answer, ServiceAnswered)
+    assert answer.operations == ("\ufffd",)
 
 
 def test_a_log_is_begun_once(tmp_path: Path) -> None:

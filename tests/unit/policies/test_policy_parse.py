@@ -20,6 +20,8 @@ from policies.types import (
     FilesMode,
     FilesPolicy,
     LimitRole,
+    NetworkDefault,
+    NetworkPolicy,
     Outside,
     Period,
     PeriodKind,
@@ -119,7 +121,7 @@ def test_the_digest_tells_policies_apart_and_nothing_else() -> None:
             "expected at most 64 combinations of states, got 65",
         ),
         ("[network]\nallowed = []", "network.allowed", "unknown key"),
-        ("[network]\nallow = ['http://x']", "network.allow[0]", "expected a network such as 203.0.113.0/24"),
+        ("[network]\nallow = ['http://x']", "network.allow[0]", "expected a host, got the URL"),
         (
             "[network]\nmap = {'A.test:1' = '[::1]:1', 'a.test:1' = '[::1]:2'}",
             "network.map.a.test:1",
@@ -204,6 +206,18 @@ def test_what_another_program_would_read_otherwise_is_doubted(text: str) -> None
     assert doubts(replace(Policy(), files=FilesPolicy(write=("notes/**", text)))) != ()
     assert doubts(Policy(claim=Claim(outcome=text)))[0].startswith("claim.outcome: ")
     assert doubts(WHOLE) == ()
+
+
+@pytest.mark.parametrize(
+    ("allow", "met"),
+    [((), False), (("api.test",), False), (("api.test:80",), True), (("*.test:*",), True), (("192.0.2.1:80",), False)],
+)
+def test_a_mapping_that_no_rule_allows_is_doubted(*, allow: tuple[str, ...], met: bool) -> None:
+    """It says where the gateway dials, and not that it may; a rule without a port means 443."""
+    network = NetworkPolicy(allow=allow, map=("api.test:80=127.0.0.1:8080",))
+    found = doubts(Policy(network=network))
+    assert [text.split(":")[0] for text in found] == ([] if met else ["network.map"])
+    assert doubts(Policy(network=replace(network, default=NetworkDefault.ALLOW))) == ()
 
 
 def test_a_misspelt_key_is_answered_with_the_one_that_was_meant() -> None:

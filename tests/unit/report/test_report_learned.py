@@ -184,3 +184,13 @@ def test_every_path_that_was_written_is_allowed(found: list[tuple[bytes, bool]])
     made = lesson(files=entries)
     globs = compile_globs(read_back(made).files.write or ())
     assert all(globs.match(path) or any(other.startswith(path + b"/") for other, _ in found) for path, _ in found)
+
+
+@pytest.mark.parametrize("name", ["/w/.ssh/authorized_keys", "~/.ssh/authorized_keys"])
+def test_a_credential_that_was_made_is_not_allowed(name: str) -> None:
+    """What a comment says is not allowed is in no rule; what only looks like one inside is an ordinary file."""
+    use = {"kind": "file", "name": name, "action": "created", "process": None, "events": [1]}
+    found = {**use, "name": "/w/lock.json", "action": "written", "fingerprint": "hmac-sha256:x"}
+    path = ".ssh/authorized_keys" if name.startswith("/") else "/root/.ssh/authorized_keys"
+    made = lesson(files=[created(path), created("lock.json")], credentials=[use, found])
+    assert made.policy.files.write == ("lock.json",)

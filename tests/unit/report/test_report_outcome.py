@@ -31,6 +31,22 @@ def told(made: Completion) -> tuple[str, str]:
     return render_text(made), "\n".join(summary(made))
 
 
+def test_a_trial_that_we_ended_says_so() -> None:
+    """Nothing else of a summary would tell it; and what is not final or not clean needs no warning about that."""
+    short = told(completion(endpoint={"reason": "timeout", "exit_code": None, "signal": 15}))[1]
+    assert "supervise: ended by us: timeout, signal 15" in short
+    assert "ended by us" not in told(completion())[1]
+    assert "do not mean safe" in told(completion())[1]
+    assert "do not mean safe" not in told(completion(scope={"verdict": "unresolved"}))[1]
+
+
+def test_the_gravest_violation_is_told_and_the_others_are_counted() -> None:
+    """A decoy that left comes before the look-up that came before it."""
+    found = [{"rule": rule, "text": rule, "events": [1]} for rule in ("forbidden-lookup", "leaked-canary", "x")]
+    short = told(completion(scope={"verdict": "violated", "violations": found}))[1]
+    assert "supervise: scope: leaked-canary [1]; and 2 more" in short
+
+
 def test_applied_changes_are_counted() -> None:
     """Both texts say so, the summary without a line of its own."""
     report, short = told(staged("applied"))

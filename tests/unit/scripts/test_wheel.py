@@ -59,7 +59,11 @@ def test_an_installed_wheel_finds_its_artefacts_outside_the_tree(wheel: Path, tm
     )
     asked = "from probes.doctor_preflight import BOXINIT, WITNESS; import os; "
     told = run(
-        python, "-c", asked + "print(WITNESS.stat().st_size > 0, os.access(BOXINIT, os.X_OK), WITNESS)", cwd=tmp_path
+        python,
+        "-E",
+        "-c",
+        asked + "print(WITNESS.stat().st_size > 0, os.access(BOXINIT, os.X_OK), WITNESS)",
+        cwd=tmp_path,
     )
     assert told.startswith("True True ")
     assert str(environment) in told

@@ -23,6 +23,7 @@ from policies.types import FilesMode, FilesPolicy, PeriodKind, Policy
 from supervisor import events as ev
 from supervisor.evidence.schedules import find_schedules
 from supervisor.verdict.judge import Judgement, judge
+from supervisor.verdict.run_index import index_run
 
 CRONTAB = b"/var/spool/cron/crontabs/root"
 
@@ -51,6 +52,14 @@ def test_an_autonomous_schedule_that_stays_leaves_the_future_open(period: Period
     assert (effect.status, effect.could_affect, effect.handling) == ("pending", ("outcome", "runs"), "unresolved")
     assert answer.separation.verdict == "unresolved"
     assert answer.finality.verdict == verdict
+
+
+@pytest.mark.parametrize(("when", "acts"), [("autonomous", 1), ("dormant", 0)])
+def test_only_what_starts_by_itself_acts_on_runs_that_do_not_read_it(when: str, acts: int) -> None:
+    """A hook is met as any other file, by the run that reads it; a schedule by whoever lives on."""
+    trial, policy = leaving(when), policy_for()
+    facts = trial.facts(policy)
+    assert len(index_run(facts, policy, judge(facts, policy), run="r", workspace=WORK).later) == acts
 
 
 @pytest.mark.parametrize(("after_s", "verdict"), [(9, "unresolved"), (11, "final")])

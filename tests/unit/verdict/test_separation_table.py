@@ -7,7 +7,7 @@ import pytest
 
 from supervisor.verdict import pairs
 from supervisor.verdict.pairs import separate_pairs
-from supervisor.verdict.run_index import Contact, Lock, Mark, RunIndex, Secret, Server
+from supervisor.verdict.run_index import Contact, Lock, Mark, RunIndex, Secret, Server, applied_later
 
 PLACE = (b"/s",)
 
@@ -223,6 +223,19 @@ def test_through_a_third_run_the_weakest_step_counts(end: RunIndex, expected: st
     runs = (WROTE, middle, end)
     (edge,) = (edge for edge in separate_pairs(runs, lambda: runs).edges if edge.runs == (0, 2))
     assert (edge.verdict, edge.via) == (expected, (1,))
+
+
+def test_a_stage_that_is_applied_later_changes_from_then_on() -> None:
+    """Until then it is nobody's contact, and a reset before it proves nothing."""
+    kept = run("a", 0, staged=(did("changed", 5, before="one", after="two"),))
+    before, after = run("b", 20, did("read", 25)), run("b", 70, did("read", 75))
+    meanwhile = run("b", 40, did("changed", 55, before="one"), end=60)
+    assert judge(kept, after) == "separate"
+    applied = applied_later(kept, 50, 51)
+    assert judge(applied, before) == "separate"
+    assert judge(applied, after) == "connected"
+    assert judge(applied, meanwhile) == "connected"
+    assert judge(applied, run("b", 70, did("changed", 75, before="one"))) == "separate"
 
 
 def test_declared_words_are_assumptions() -> None:

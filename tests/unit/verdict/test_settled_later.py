@@ -52,6 +52,16 @@ def test_an_answer_for_good_closes_what_was_open(status: str, label: str) -> Non
     assert found.result.passed is (label == "success")
 
 
+def test_an_answer_that_is_no_outcome_gives_no_label() -> None:
+    """As in a run that was not asked again: nothing is left to act, and nobody knows how it ended."""
+    found = settle_later(left_open(), policy(), {"shop": [said("settled", 2)]}, None)
+    assert (found.finality.verdict, found.finality.label, found.finality.cause) == ("unresolved", None, "service")
+    assert [one.rule for one in found.finality.reasons] == ["no-label", "service-settled"]
+    assert open_services(found, policy()) == ()
+    again = settle_later(found, policy(), {"shop": [said("settled", 3)]}, None)
+    assert [one.rule for one in again.finality.reasons] == ["no-label", "service-settled"]
+
+
 @pytest.mark.parametrize("status", ["pending", "unknown"])
 def test_anything_else_leaves_it_open(status: str) -> None:
     """And it can be gone on with again."""
