@@ -117,6 +117,7 @@ class HeldConnection:
         self._requests = 0
         self._heard = self._counted = 0
         self._quiet: Later | None = None
+        self._due_ns = 0
         self._done = False
         self._decoys = service.lookout.begin() if service.lookout else None
         hold.open_count += 1
@@ -139,11 +140,18 @@ class HeldConnection:
 
     def _wait(self) -> None:
         """Let go of a client that says nothing more: it waits for an answer that will not come."""
-        left_s = self._patience_s() - (boottime_ns() - self._heard_ns) / 1e9
-        if left_s <= 0:
+        due_ns = self._heard_ns + int(self._patience_s() * 1e9)
+        if due_ns <= boottime_ns():
             self._end("nobody answers before it is accepted")
         else:
-            self._quiet = self._service.loop.later(left_s, self._wait)
+            self._due_ns = due_ns
+            self._quiet = self._service.loop.later((due_ns - boottime_ns()) / 1e9, self._wait)
+
+    def _wait_less(self) -> None:
+        """Wait no longer than what was said last gives reason to; waiting longer is seen to when the time is over."""
+        if self._quiet is not None and self._heard_ns + int(self._patience_s() * 1e9) < self._due_ns:
+            self._quiet.cancel()
+            self._wait()
 
     def _patience_s(self) -> float:
         speech = self._speech
@@ -167,6 +175,8 @@ class HeldConnection:
         except BlockingIOError:
             if events & GONE:
                 self._end(None)
+            else:
+                self._wait_less()
         except Refused as err:
             self._refuse(err)
         except TlsError as err:
