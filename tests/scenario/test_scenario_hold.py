@@ -8,6 +8,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +23,7 @@ from scenario_outside import Outside, outside
 
 pytestmark = pytest.mark.kernel("trials")
 
+VERIFIER = Path(__file__).parents[2] / "scripts" / "verify_log.py"
 POLICY = 'schema = 1\nname = "held"\n[validate]\ncommand = "false"\n[network]\ndefault = "hold"\n'
 
 SCRIPT = """
@@ -210,15 +213,22 @@ def test_what_was_released_is_an_effect_that_others_meet(accepted: Held) -> None
     assert accepted.ran.finality == "final"
 
 
+def verify_alone(run: Path) -> int:
+    """Have the verifier that shares no code with us verify a run; gives its exit code."""
+    return subprocess.run([sys.executable, VERIFIER, run], capture_output=True, check=False, timeout=60).returncode
+
+
 def test_a_release_verifies_and_is_judged_again_from_its_log(accepted: Held) -> None:
     """The run's log and the validator's hold, and the verdicts follow from them."""
     verified = accepted.lab.call("verify", "last", "--rejudge")
     assert verified.returncode == 0, verified.stderr
     log = next((accepted.lab.home / "runs").glob("*/validator/0/log/*.seg"))
+    assert verify_alone(log.parents[3]) == 0
     text = bytearray(log.read_bytes())
     text[len(text) // 2] ^= 1
     log.write_bytes(text)
     assert accepted.lab.call("verify", "last").returncode == 1
+    assert verify_alone(log.parents[3]) == 1
     text[len(text) // 2] ^= 1
     log.write_bytes(text)
 
