@@ -28,6 +28,7 @@ from policies.types import (
     PossibleState,
     Selftest,
     StopRule,
+    ValidatePolicy,
 )
 from supervisor.values import dataclass
 
@@ -100,6 +101,7 @@ class Section:
         | LogPolicy
         | GradePolicy
         | OrderRule
+        | ValidatePolicy
     ]
     about: str
     keys: tuple[Key, ...]
@@ -280,7 +282,7 @@ NETWORK = Section(
             name="default",
             field="default",
             shape=Shape.CHOICE,
-            about="What happens to traffic to addresses outside the trial.",
+            about="What happens to traffic to addresses outside the trial; `hold` keeps back also what is allowed.",
             choices=tuple(NetworkDefault),
         ),
         Key(
@@ -490,5 +492,20 @@ ORDER = Section(
     ),
 )
 
-SECTIONS = (CLAIM, STOP, FILES, NETWORK, CREDENTIALS, LIMITS, LOG, GRADE, ORDER)
+VALIDATE = Section(
+    name="validate",
+    type=ValidatePolicy,
+    about="Who decides whether what the trial staged and sent is released, all of it or nothing.",
+    keys=(
+        Key(
+            name="command",
+            field="command",
+            shape=Shape.TEXT,
+            about="A shell command that is told of everything when the trial is over; exit 0 releases it.",
+        ),
+        Key(name="timeout", field="timeout_s", shape=Shape.DURATION, about="How long it may take to decide."),
+    ),
+)
+
+SECTIONS = (CLAIM, STOP, FILES, NETWORK, CREDENTIALS, LIMITS, LOG, GRADE, ORDER, VALIDATE)
 """Every table of a policy file, in the order in which they are printed. Each is an attribute of `Policy` by name."""

@@ -6,7 +6,8 @@ Laws:
 2. A rule by name never leads to an address out of reach (loopback, link-local, metadata, private, the host's own): only
    a mapping does, because whoever wrote it chose the address.
 3. A mapping says where, never whether: the name must be allowed too.
-4. What no rule decides, ``network.default`` does; under ``sinkhole`` whatever is not allowed is swallowed.
+4. What no rule decides, ``network.default`` does; under ``sinkhole`` whatever is not allowed is swallowed, under
+   ``hold`` it is blocked, and what is allowed is passed on once it was accepted (`holds`).
 
 A rule is ``HOST[:PORT]``: a name, ``*.example.com`` (names below it, not itself), an address, a network, or the name of
 a bundle (``@github``). Without a port an allowing rule means 443, a denying one every port; ``*`` is every port.
@@ -163,6 +164,11 @@ class NetworkRules:
             mappings=tuple(parse_mapping(text, place=f"network.map[{index}]") for index, text in enumerate(maps)),
             own=own,
         )
+
+    @property
+    def holds(self) -> bool:
+        """Tell whether what is allowed is kept back until somebody accepts it."""
+        return self.default is NetworkDefault.HOLD
 
     def target(self, host: str, port: int) -> Mapping | None:
         """Give the mapping of a host (a name or an address, in its one spelling) and a port, or None."""

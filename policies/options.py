@@ -27,6 +27,7 @@ from policies.types import (
     Policy,
     SharedPlace,
     StopRule,
+    ValidatePolicy,
 )
 from supervisor.errors import PolicyError, UsageError
 from supervisor.values import dataclass
@@ -61,6 +62,7 @@ class PolicyOptions:
     pids: str | None = None
     memory: str | None = None
     cpus: str | None = None
+    validate: str | None = None
     grade: str | None = None
 
 
@@ -90,11 +92,12 @@ def apply_options(policy: Policy, options: PolicyOptions, *, called: Called = as
             log=LogPolicy(checkpoint_to=_places(policy.log, options, called)),
             limits=_limits(policy.limits, options, called),
             grade=_grade(policy.grade, options, called),
+            validate=_validate(policy.validate, options, called),
         )
         check_policy(changed)
     except PolicyError as err:
         # What does not hold together only with the options is told by the option.
-        field = {"files.commit": "commit", "stop.wall": "timeout"}.get(err.place or "")
+        field = {"files.commit": "commit", "stop.wall": "timeout", "validate.command": "validate"}.get(err.place or "")
         raise UsageError(err.message, place=called(field) if field else err.place, hint=err.hint) from err
     return changed
 
@@ -196,6 +199,15 @@ def _grade(grade: GradePolicy, options: PolicyOptions, called: Called) -> GradeP
         message = "expected a shell command, got nothing"
         raise UsageError(message, place=called("grade"))
     return replace(grade, command=options.grade)
+
+
+def _validate(validate: ValidatePolicy, options: PolicyOptions, called: Called) -> ValidatePolicy:
+    if options.validate is None:
+        return validate
+    if not options.validate.strip():
+        message = "expected a shell command, got nothing"
+        raise UsageError(message, place=called("validate"))
+    return replace(validate, command=options.validate)
 
 
 def _places(log: LogPolicy, options: PolicyOptions, called: Called) -> tuple[str, ...]:

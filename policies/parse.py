@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from policies.amounts import parse_bytes, parse_count, parse_cpus, parse_memory
 from policies.durations import parse_duration, parse_period
 from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
+from policies.releasing import check_release
 from policies.types import Commit, DecidedBy, FilesMode, Policy, SharedPlace
 from supervisor.errors import PolicyError
 
@@ -182,7 +183,7 @@ def check_policy(policy: Policy) -> None:
     if policy.files.mode is FilesMode.DIRECT and policy.files.commit is not Commit.ALWAYS:
         message = f"expected staged files, got mode = direct with commit = {policy.files.commit}"
         raise PolicyError(message, place="files.commit", hint="direct writes are made in place: nothing is committed")
-
+    check_release(policy)
     _check_grade(policy)
 
 

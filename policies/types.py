@@ -69,11 +69,12 @@ class Outside(StrEnum):
 
 
 class NetworkDefault(StrEnum):
-    """What happens to traffic that no rule allows."""
+    """What happens to traffic that no rule allows; with ``hold`` it is blocked, and what a rule allows is held."""
 
     DENY = "deny"
     SINKHOLE = "sinkhole"
     ALLOW = "allow"
+    HOLD = "hold"
 
 
 SERVICE_OUTCOME = "service:"
@@ -254,6 +255,19 @@ class Limits:
     cpu: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidatePolicy:
+    """Who decides whether what was staged and held is released.
+
+    Attributes:
+        command: for the shell, run once the trial is over; None: nobody is asked.
+        timeout_s: how long it may take; one that takes longer has not accepted.
+    """
+
+    command: str | None = None
+    timeout_s: float = 60.0
+
+
 class ServiceState(StrEnum):
     """Who else meets what a trial leaves at a service: everybody, nobody, or nothing is left."""
 
@@ -411,6 +425,7 @@ class Policy:
     log: LogPolicy = field(default_factory=LogPolicy)
     limits: Limits = field(default_factory=Limits)
     services: tuple[Service, ...] = ()
+    validate: ValidatePolicy = field(default_factory=ValidatePolicy)
     grade: GradePolicy = field(default_factory=GradePolicy)
     order: tuple[OrderRule, ...] = ()
 

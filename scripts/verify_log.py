@@ -314,6 +314,7 @@ class Pass:
         self.kept: deque[Note] = deque()
         self.witnessed = 0
         self.grades: dict[int, str | None] = {}
+        self.validators: dict[int, str | None] = {}
         self.states: dict[str, Any] = {}
 
     def all(self) -> None:
@@ -376,6 +377,8 @@ class Pass:
         if frame.kind == RECORD and frame.payload.startswith(b'{"kind":"grade.finished",'):
             grade = json_of(frame.payload, f"frame {frame.number}")
             self.grades[int(grade["number"])] = grade.get("log_root")
+        if frame.kind == RECORD and frame.payload.startswith(b'{"kind":"validation.finished",'):
+            self.validators[0] = json_of(frame.payload, f"frame {frame.number}").get("log_root")
         if frame.kind == RECORD and frame.payload.startswith(b'{"kind":"states.recorded",'):
             self.states = json_of(frame.payload, f"frame {frame.number}")
         if frame.kind == RECORD and frame.payload.startswith(b'{"kind":"checkpoint.signed",'):
@@ -594,19 +597,20 @@ def verify(run: Path, *, key: str | None = None, witnesses: Path | None = None) 
     check_documents(run, passed, passed.end())
     if passed.states:
         bound_bytes(run / "observed.jsonl", passed.states["digest"], f"event {passed.states['n']}")
-    check_grades(run / "grades", passed, key)
+    check_grades(run / "grades", passed.grades, key)
+    check_grades(run / "validator", passed.validators, key)
     return passed
 
 
-def check_grades(folder: Path, passed: Pass, key: str | None) -> None:
-    """Verify the log of every run of a grader that the run's log tells of, and find one that it does not tell of."""
-    for number, root in passed.grades.items():
+def check_grades(folder: Path, told: dict[int, str | None], key: str | None) -> None:
+    """Verify the log of every run of a grader or validator that the run's log tells of, and find one that is not."""
+    for number, root in told.items():
         place = folder / str(number)
         if root is not None and (got := written(verify(place, key=key).tree.root())) != root:
             raise Finding(str(place), f"has the root {got}, and the run's log binds {root}")
     for place in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if place.name.isdigit() and int(place.name) not in passed.grades:
-            raise Finding(str(place), "is a run of a grader that the run's log does not tell of")
+        if place.name.isdigit() and int(place.name) not in told:
+            raise Finding(str(place), "is a run of a grader or validator that the run's log does not tell of")
 
 
 def main(words: list[str]) -> int:

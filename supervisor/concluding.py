@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from policies.canonical import policy_digest
 from policies.globs import compile_globs
@@ -20,6 +22,7 @@ from supervisor.errors import SuperviseError
 from supervisor.events import Event, Origin, StageCommitted, StatesRecorded, TrialCounted, TrialSealed
 from supervisor.evidence.collect import collect
 from supervisor.evidence.facts import Facts, Observed, SharedNames
+from supervisor.evidence.held import Release
 from supervisor.evidence.naming import listed, show
 from supervisor.evidence.timeline import with_commit
 from supervisor.launch.durable import write_whole
@@ -41,14 +44,19 @@ from supervisor.verdict.judge import Judgement, judge
 from supervisor.verdict.run_index import encode_index, index_run
 from supervisor.watching import changed, observed, record_foreign, shared_names
 
+if TYPE_CHECKING:
+    from supervisor.signals import Signals
+    from supervisor.validating import Waiting
+
 _NOTHING_STAGED = "none"
 _LEFT_MAX = 1000
 """How many paths that were not applied are named in one event."""
 
 APPLIED = "applied"
+DISCARDED = "discarded"
 
 
-def conclude(trial: Trial, stage: Stage | InPlace) -> Outcome:
+def conclude(trial: Trial, stage: Stage | InPlace, signals: Signals) -> Outcome:
     """Judge the trial, apply its stage, and seal its log."""
     trial.tell(Phase.JUDGING)
     trial.gateway.stop()
@@ -68,7 +76,7 @@ def conclude(trial: Trial, stage: Stage | InPlace) -> Outcome:
     on_disk = redacted_paths(trial, changed(trial, stage.changed))
     facts = search(trial, _collect(trial, stage, outgoing, on_disk), outgoing, on_disk)
     facts = _schedules(trial, stage, facts)
-    facts = _commit(trial, stage, facts)
+    facts = _commit(trial, stage, facts, signals)
     judgement = judge(facts, trial.prepared.request.policy)
     index = _write_index(trial, facts, judgement)
     completion = _argue(trial, facts, judgement)
@@ -77,8 +85,8 @@ def conclude(trial: Trial, stage: Stage | InPlace) -> Outcome:
         trial.sharing.states.reduce()
     if isinstance(stage, InPlace):
         stage.reduce()
-    elif completion.stage is not None and completion.stage.state == APPLIED:
-        stage.discard()  # what was applied is on the host, and its digest is in the seal
+    elif completion.stage is not None and completion.stage.state in {APPLIED, DISCARDED}:
+        stage.discard()  # what was applied is on the host or not wanted, and its digest is in the seal
     return Outcome(
         run=trial.prepared.run.id, directory=trial.prepared.run.path, completion=completion, unwitnessed=missed
     )
@@ -146,16 +154,21 @@ def _schedules(trial: Trial, stage: Stage | InPlace, facts: Facts) -> Facts:
     return record_schedules(trial, stage, facts)
 
 
-def _commit(trial: Trial, stage: Stage | InPlace, facts: Facts) -> Facts:
+def _commit(trial: Trial, stage: Stage | InPlace, facts: Facts, signals: Signals) -> Facts:
     """Apply the stage if the policy says so; what became of it is an event and a fact."""
     files = trial.prepared.request.policy.files
     if isinstance(stage, InPlace):
         return facts
+    waiting = _waiting(trial, stage, facts, signals)
+    refusal = None
     if files.commit is Commit.NEVER or (files.commit is Commit.FINAL and not _is_final(trial, facts)):
         applied = Applied(state="kept")
+        refusal = "only a final outcome is released, and this one is not"
+    elif waiting is not None and (refusal := waiting.decide()) is not None:
+        applied = Applied(state="kept" if waiting.accepted else DISCARDED, error=refusal)
     else:
         applied = apply_stage(stage, files.write)
-    return with_commit(
+    facts = with_commit(
         facts,
         trial.record(
             StageCommitted,
@@ -166,6 +179,19 @@ def _commit(trial: Trial, stage: Stage | InPlace, facts: Facts) -> Facts:
             conflicts=applied.conflicts[:_LEFT_MAX],
         ),
     )
+    if waiting is None:
+        return facts
+    waiting.facts = facts
+    return waiting.finish(refusal, applied=applied.state == APPLIED)
+
+
+def _waiting(trial: Trial, stage: Stage, facts: Facts, signals: Signals) -> Waiting | None:
+    """Give what waits for a validator; None when the policy names none."""
+    if trial.prepared.request.policy.validate.command is None:
+        return None
+    from supervisor.validating import Waiting  # noqa: PLC0415 - hardly any policy has one
+
+    return Waiting(trial=trial, stage=stage, facts=facts, signals=signals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +248,8 @@ def _against(left: tuple[Left, ...]) -> str:
 
 
 def _is_final(trial: Trial, facts: Facts) -> bool:
-    return judge(facts, trial.prepared.request.policy).finality.verdict == "final"
+    held_apart = replace(facts, release=Release())  # what waits for this very decision keeps nothing open
+    return judge(held_apart, trial.prepared.request.policy).finality.verdict == "final"
 
 
 def _argue(trial: Trial, facts: Facts, judgement: Judgement) -> Completion:

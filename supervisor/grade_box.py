@@ -114,6 +114,7 @@ class Job:
         command: for the shell.
         about: what it is for, for its manifest.
         layers, base, write_to, nested: see `supervisor.launch.grader_view`.
+        stdin: a descriptor that it reads from, None for nothing.
     """
 
     directory: RunDir
@@ -123,6 +124,7 @@ class Job:
     base: bytes
     write_to: bytes | None = None
     nested: tuple[tuple[bytes, bytes], ...] = ()
+    stdin: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,7 +279,7 @@ class _Run:
             uid=common.uid,
             gid=common.gid,
             groups=common.groups,
-            stdio=(null, out_side, err_side),
+            stdio=(null if job.stdin is None else job.stdin, out_side, err_side),
             cache=common.cache,
         )
         box = self._stack.enter_context(hold(spec, cgroup, joins=limited.joins, view=seen))

@@ -221,6 +221,7 @@ _READERS: Mapping[str, Callable[[object, str], Any]] = {
     "pids": _amount,
     "memory": _amount,
     "cpus": _amount,
+    "validate": _text,
     "name": _text,
     "user": _text,
     "cwd": _path,

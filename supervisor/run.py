@@ -45,4 +45,4 @@ def run(request: RunRequest) -> Outcome:
         grade(trial, stage, grader)
         from supervisor.concluding import conclude  # noqa: PLC0415 - imported while the box was being built
 
-        return conclude(trial, stage)
+        return conclude(trial, stage, signals)

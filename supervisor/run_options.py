@@ -15,6 +15,11 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     files = parser.add_argument_group("files and environment")
     _files_arguments(files)
     files.add_argument("--commit", metavar="WHEN", help="apply staged writes: always (default), final or never")
+    files.add_argument(
+        "--validate",
+        metavar="COMMAND",
+        help="apply what was written, and send what was held, only if this shell command accepts all of it (exit 0)",
+    )
     _network_arguments(parser.add_argument_group("network"))
     _limits_arguments(parser.add_argument_group("limits"))
     way = parser.add_argument_group("how it runs and what is told")
@@ -39,7 +44,7 @@ def add_learn_options(parser: argparse.ArgumentParser) -> None:
     _network_arguments(network)
     _limits_arguments(parser.add_argument_group("limits"))
     _way_arguments(parser.add_argument_group("how it runs and what is told"))
-    parser.set_defaults(require=(), commit=None, json=False, dry_run=False, version=False)
+    parser.set_defaults(require=(), commit=None, validate=None, json=False, dry_run=False, version=False)
 
 
 def _policy_arguments(group: argparse._ArgumentGroup) -> None:

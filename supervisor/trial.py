@@ -109,6 +109,17 @@ class Trial:
         """Write an event of the supervisor, and give it: numbered, with the time it is written at."""
         return redact_event(record(self.log, kind, **fields), self.prepared.credentials.redactor, where="")
 
+    def record_told(self, event: Event, process: ProcessKey | None) -> Event:
+        """Write an event that the gateway told once the trial was over, and give it: of whose doing is known."""
+        made: list[Event] = []
+
+        def make(n: int) -> Event:
+            made.append(structs.replace(event, n=n, process=process))
+            return made[-1]
+
+        self.log.record(make)
+        return redact_event(made[-1], self.prepared.credentials.redactor, where="")
+
     def identify(self, pids: tuple[int, ...]) -> tuple[ProcessKey, ...]:
         """Name members for ever, in order of their start."""
         return tuple(sorted((self.witness.identify(pid) for pid in pids), key=lambda key: (key.start_ns, key.pid)))

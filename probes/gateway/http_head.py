@@ -189,6 +189,11 @@ class RequestReader:
         """Tell whether more of the request that was given last follows."""
         return self._body is not None
 
+    @property
+    def between(self) -> bool:
+        """Tell whether the last request was whole, and the next one has not begun."""
+        return self._body is None and not self._kept
+
     def feed(self, data: bytes) -> Iterator[Piece]:
         """Take the next bytes, give the pieces that are whole. Each is to be judged before the next is asked for.
 

@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import array
 import contextlib
+import fcntl
 import gc
 import os
 import resource
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,14 +46,17 @@ _NOBODY = 65534
 _FLUSH_S = 10.0
 _STOP_S = 30.0
 _SEND_BYTES = 1 << 20
+_RELEASE_S = 180.0
+"""How long one held connection may take to be dialled, or sent and answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What a gateway may be given beside its rules: decoys to look for, and what reading inside TLS needs."""
+    """What a gateway may be given beside its rules: decoys to look for, what reading inside TLS needs, room to hold."""
 
     lookout: Lookout | None
     inspecting: Inspecting | None
+    memory: int = -1
 
 
 @dataclass(slots=True)
@@ -62,12 +67,14 @@ class Gateway:
         pid: of its process, a child of the supervisor.
         ready: descriptor that gives one byte once the network stands, and ends without one when it never will.
         died: why it ended before it was told to, None while it did not.
+        memory: descriptor of what it holds back, -1 when it passes everything on.
     """
 
     pid: int
     ready: int
     _control: socket.socket
     died: str | None = None
+    memory: int = -1
     _namespace: int = -1
     _thread: threading.Thread | None = None
     _take: Callable[[Told], object] | None = None
@@ -90,17 +97,20 @@ class Gateway:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
         ready, set_ready = os.pipe2(os.O_CLOEXEC)
+        memory = -1
+        if policy.default is NetworkDefault.HOLD:
+            memory = os.memfd_create("held", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         supervisor = os.getpid()
         try:
             pid = os.fork()
             if pid == 0:
-                _be_gateway(supervisor, theirs, set_ready, policy, Tools(lookout, inspecting))
+                _be_gateway(supervisor, theirs, set_ready, policy, Tools(lookout, inspecting, memory))
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         os.close(set_ready)
-        return cls(pid, ready, ours)
+        return cls(pid, ready, ours, memory=memory)
 
     def namespace(self) -> int:
         """Give a descriptor of the network namespace, as soon as it is there; `close` closes it.
@@ -161,6 +171,51 @@ class Gateway:
         self._thread.join(_STOP_S)
         self._thread = None
 
+    def seal_held(self) -> None:
+        """Let nobody, its own process included, change what it holds any more, after `stop`.
+
+        Raises:
+            OSError: that cannot be had.
+        """
+        fcntl.fcntl(self.memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
+
+    def reach(self, connection: int) -> str | None:
+        """Have it dial for a connection that it holds, after `stop`; gives why that failed."""
+        return self._ask(b"reach %d" % connection, lambda _: None)
+
+    def send_held(self, connection: int, take: Callable[[Told], object]) -> str | None:
+        """Have it send what it holds of a connection; ``take`` gets what it tells. Gives why not all was sent."""
+        return self._ask(b"send %d" % connection, take)
+
+    def read_held(self, offset: int, size_bytes: int) -> bytes:
+        """Read what it holds of a connection."""
+        return os.pread(self.memory, size_bytes, offset)
+
+    def _ask(self, word: bytes, take: Callable[[Told], object]) -> str | None:
+        if self.died is not None:
+            return f"the gateway is gone: {self.died}"
+        due = time.monotonic() + _RELEASE_S
+        try:
+            self._control.send(word)
+            while message := self._receive(due):
+                if message == b"done":
+                    return None
+                if message.startswith(b"!"):
+                    return _problem(message)
+                for told in read_batch(message):
+                    take(told)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+            self.died = f"it took more than {_RELEASE_S:g} s"
+        except OSError as err:
+            self.died = err.strerror
+        return f"the gateway is gone: {self.died or 'its process ended'}"
+
+    def _receive(self, due: float) -> bytes:
+        self._control.settimeout(max(0.001, due - time.monotonic()))
+        return self._control.recv(MESSAGE_BYTES)
+
     def close(self) -> None:
         """End it whatever it does, reap it, and close our descriptors. Twice is once."""
         if self._closed:
@@ -174,7 +229,7 @@ class Gateway:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
         self._control.close()
-        for fd in (self.ready, self._namespace):
+        for fd in (self.ready, self._namespace, self.memory):
             if fd >= 0:
                 os.close(fd)
 
@@ -239,7 +294,7 @@ def _be_gateway(supervisor: int, control: socket.socket, set_ready: int, policy:
         os.chdir("/")
         with contextlib.suppress(OSError):
             Path("/proc/self/comm").write_bytes(_NAME)
-        _close_all_but(control.fileno(), set_ready)
+        _close_all_but(control.fileno(), set_ready, *([tools.memory] if tools.memory >= 0 else []))
         _serve(supervisor, control, set_ready, policy, tools)
         code = 0
     except BrokenPipeError:
@@ -289,9 +344,10 @@ def _serve(supervisor: int, control: socket.socket, set_ready: int, policy: Netw
 
     control.send(pack_told(GatewayStarted(n=-1, time_ns=boottime_ns()), None, NONE))
     porter = Porter(laid, control, expecting=policy.default is not NetworkDefault.DENY or bool(policy.allow))
-    if porter.run():
-        _decide(supervisor, laid, control, policy, porter, tools)
+    release = _decide(supervisor, laid, control, policy, porter, tools) if porter.run() else None
     control.send(b"stopped")
+    if release is not None:
+        release()
 
 
 def _decide(
@@ -301,8 +357,11 @@ def _decide(
     policy: NetworkPolicy,
     porter: Porter,
     tools: Tools,
-) -> None:
-    """Import what decides, as long as we may read where we are installed; then be nobody, and serve."""
+) -> Callable[[], None] | None:
+    """Import what decides, as long as we may read where we are installed; then be nobody, and serve.
+
+    Gives what is left to do once everybody knows that it has stopped: to send what was held.
+    """
     from policies.network import NetworkRules  # noqa: PLC0415
     from probes.gateway import questions  # noqa: PLC0415
     from probes.gateway.service import Service, ask_host  # noqa: PLC0415
@@ -311,11 +370,19 @@ def _decide(
     questions.load()
     if tools.inspecting is not None:
         tools.inspecting.load()
+    hold = release = None
+    if tools.memory >= 0:
+        from probes.gateway.holding import Hold  # noqa: PLC0415
+        from probes.gateway.releasing import Releaser  # noqa: PLC0415 - as long as it may be read
+
+        hold = Hold(tools.memory)
+        release = Releaser(hold, rules, tools.inspecting, control).serve
     _become_nobody(supervisor)
-    service = Service(laid, rules, control, ask_host, lookout=tools.lookout, inspecting=tools.inspecting)
+    service = Service(laid, rules, control, ask_host, lookout=tools.lookout, inspecting=tools.inspecting, hold=hold)
     service.take_over(porter)
     gc.enable()
     service.run()
+    return release
 
 
 def _become_nobody(supervisor: int) -> None:

@@ -162,7 +162,8 @@ def judge_question(question: Question, rules: NetworkRules, answers: Answers, *,
     good = replace(refused, decision="sinkholed" if swallowed else "answered", code=Code.GOOD)
     if question.record not in ("A", "AAAA"):
         return good
-    if swallowed or any(mapping.host == host for mapping in rules.mappings):
+    # What is held must not leave as a question for a name either: it is looked up when it is released.
+    if swallowed or rules.holds or any(mapping.host == host for mapping in rules.mappings):
         first, second = answers.synthetic(host)
         return replace(good, addresses=(first if question.record == "A" else second,))
     return replace(good, look_up=True)

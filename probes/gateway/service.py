@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from policies.addresses import Address, plain_address, read_address
 from policies.hosts import written
-from policies.network import NetworkRules
+from policies.network import Action, NetworkRules
 from probes.gateway.answers import Answers
 from probes.gateway.ground import IP_PKTINFO, Ground, lost_datagrams
 from probes.gateway.lookout import Lookout
@@ -36,6 +36,7 @@ from probes.gateway.wire import TCP, UDP, pack_batch, pack_told
 from supervisor.events import Event, GatewayStopped, NameAsked, Origin
 
 if TYPE_CHECKING:
+    from probes.gateway.holding import HeldConnection, Hold
     from probes.gateway.inspecting import Inspecting
 
 HOSTNAME = "trial"
@@ -71,6 +72,7 @@ class Service:
         *,
         lookout: Lookout | None = None,
         inspecting: Inspecting | None = None,
+        hold: Hold | None = None,
     ) -> None:
         """Take over what was made.
 
@@ -81,7 +83,9 @@ class Service:
             look_up: asks the host for the addresses of a name in a family, blocking.
             lookout: which decoys to look for in what clients send.
             inspecting: what reading inside TLS needs, None when that is not wanted.
+            hold: where what is allowed is kept instead of being passed on, None when it is passed on.
         """
+        self._hold = hold
         self.loop, self.rules, self.answers = Loop(), rules, Answers()
         self.lookout = lookout
         self.received_bytes = 0
@@ -90,7 +94,7 @@ class Service:
         self._untold: list[bytes] = []
         self._untold_bytes = 0
         self._ground, self._control = ground, control
-        self._connections: dict[int, Connection | DnsStream] = {}
+        self._connections: dict[int, Connection | HeldConnection | DnsStream] = {}
         self._accepted = self._questions = 0
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._room = max(16, (descriptors - _SPARE_DESCRIPTORS) // 2)
@@ -200,6 +204,13 @@ class Service:
         if port == _DNS_PORT:
             self._connections[number] = DnsStream(self, number, sock, source)
             return
+        if self._hold is not None and (place := self.find_place(address, port)).decided.action is Action.ALLOWED:
+            from probes.gateway.holding import HeldConnection  # noqa: PLC0415 - hardly any policy holds anything
+
+            held = HeldConnection(self, self._hold, number, sock, source=source, place=place)
+            self._connections[number] = held
+            held.begin()
+            return
         connection = self._connections[number] = Connection(self, number, sock, source)
         connection.begin(address, port)
 
@@ -222,7 +233,7 @@ class Service:
             for listener in self._ground.listeners:
                 self.loop.forget(listener.fileno())
 
-    def ended(self, connection: Connection | DnsStream) -> None:
+    def ended(self, connection: Connection | HeldConnection | DnsStream) -> None:
         """Let go of a connection that has told its end."""
         self._connections.pop(connection.number, None)
         if self._paused and len(self._connections) < self._room:

@@ -13,7 +13,7 @@ After CONNECT was granted, what is said inside is judged again, as if it came to
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from ipaddress import ip_address
 
@@ -143,8 +143,11 @@ class Said:
 class Speech:
     """One client on one connection."""
 
-    def __init__(self, rules: NetworkRules, place: Place) -> None:
-        """Begin before the first byte; the address itself was decided by `find_place`."""
+    def __init__(
+        self, rules: NetworkRules, place: Place, hear: Callable[[RequestHead], object] = lambda _: None
+    ) -> None:
+        """Begin before the first byte; the address itself was decided by `find_place`. ``hear`` gets each good head."""
+        self._hear = hear
         self._rules, self._place = rules, place
         self._kept = bytearray()
         self._hello: HelloReader | None = None
@@ -172,6 +175,13 @@ class Speech:
         if self._second is not None:
             return self._second.holding
         return not self._open and (bool(self._kept) or self._hello is not None)
+
+    @property
+    def whole(self) -> bool:
+        """Tell whether everything that was begun was also ended, as far as that can be told."""
+        if self._inner is not None:
+            return self._inner.whole
+        return not self._kept and (self._requests is None or self._requests.between)
 
     def take_held(self) -> bytes:
         """Give what of TLS is held back, to somebody who reads inside it: from now on nothing is."""
@@ -385,6 +395,7 @@ class Speech:
                 raise Refused("a switch of protocols with a body", rule="http")
             self.said = Said(speaks="http", host=piece.host or self._place.host, decision=decision)
             self.unanswered += 1
+            self._hear(piece)
             if piece.switches:
                 self._switching = piece
                 self._answer.clear()

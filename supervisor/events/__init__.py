@@ -39,6 +39,13 @@ from supervisor.events.gateway import (
     NameAsked,
 )
 from supervisor.events.grades import GradeFinished, GradeStarted, OutcomeCaptured
+from supervisor.events.held import (
+    ConnectionDiscarded,
+    ConnectionHeld,
+    ConnectionReleased,
+    ValidationFinished,
+    ValidationStarted,
+)
 from supervisor.events.inspected import InspectionFailed, RequestAnswered, RequestSent, StreamDigested
 from supervisor.events.places import PlaceChanged, PlaceDeclared, PlaceUnwatched
 from supervisor.events.processes import (
@@ -95,6 +102,9 @@ __all__ = [
     "ConnectionAttempted",
     "ConnectionBlocked",
     "ConnectionClosed",
+    "ConnectionDiscarded",
+    "ConnectionHeld",
+    "ConnectionReleased",
     "ConnectionSinkholed",
     "CredentialDropped",
     "CredentialFound",
@@ -173,5 +183,7 @@ __all__ = [
     "TrialTested",
     "TrialThawed",
     "UnknownRecorded",
+    "ValidationFinished",
+    "ValidationStarted",
     "wire_kind",
 ]

@@ -119,7 +119,7 @@ class LimitReached(Event, frozen=True, kw_only=True):
 
 
 class StageCommitted(Event, frozen=True, kw_only=True):
-    """Staged writes were applied to the host (or left: ``state`` is ``applied``, ``kept`` or ``failed``).
+    """What became of the staged writes: ``state`` is ``applied``, ``kept``, ``discarded`` or ``failed``.
 
     ``entries`` is how many paths show something else on the host since, as people count. Not applied were ``left_out``,
     which may not be written, and ``conflicts``, which the host stood against.

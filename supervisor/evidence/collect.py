@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from supervisor.events import (
     ProcessReached,
     TrialCounted,
 )
+from supervisor.evidence.bounded import bounded
 from supervisor.evidence.contacts import ContactFold
 from supervisor.evidence.coverage import Noted, cover, find_gaps
 from supervisor.evidence.credentials import CredentialFold
@@ -29,6 +31,7 @@ from supervisor.evidence.files import FileFold
 from supervisor.evidence.flows import FlowFold
 from supervisor.evidence.followed import Beginning, Followed
 from supervisor.evidence.grades import GradeFold, ReferenceFold
+from supervisor.evidence.held import HeldFold, add_decisions
 from supervisor.evidence.histories import Draft, Historian
 from supervisor.evidence.leading import ReadLinks, no_links
 from supervisor.evidence.limits import LimitFold
@@ -183,12 +186,24 @@ def _collect(
         schedules=folds.schedules.finish(files),
         services=folds.services.finish(),
         usage=folds.usage.finish(),
+        release=folds.held.finish(),
         reads=folds.reads.finish(cast),
         touches=met.touches,
         denied=met.denied,
         foreign=met.foreign,
         locks=folds.locks.finish(cast, lives.last_exit_ns, folds.looks.named),
     )
+
+
+def with_release(facts: Facts, events: Sequence[Event]) -> Facts:
+    """Add what was decided about what was held, and the requests that were sent then, as if they had been collected."""
+    requests = RequestFold()
+    for event in events:
+        handle = requests.handlers().get(type(event))
+        if handle is not None:
+            handle(event)
+    sent = bounded(sorted((*facts.requests, *requests.finish()[0]), key=lambda one: one.events))
+    return replace(facts, requests=tuple(sent), release=add_decisions(facts.release, events))
 
 
 def _listed(line: Timeline) -> tuple[ProcessKey, ...]:
@@ -225,7 +240,7 @@ class _Folds:
         self.grades, self.references = GradeFold(), ReferenceFold(policy, workspace)
         self.orders = OrderFold(policy, workspace)
         self.flows, self.contacts, self.limits, self.reads = FlowFold(), ContactFold(), LimitFold(), ReadFold()
-        self.requests = RequestFold()
+        self.requests, self.held = RequestFold(), HeldFold()
         self.credentials = CredentialFold()
         self.schedules, self.services, self.usage = ScheduleFold(), ServiceFold(), UsageFold()
         self._lost: list[Event] = []
@@ -242,7 +257,7 @@ class _Folds:
             TrialCounted: self._counted.append,
         }
         more = (self.looks, self.reads, self.requests, self.schedules, self.services, self.credentials, self.usage)
-        named = (self.grades, self.references, self.orders, self.locks)
+        named = (self.grades, self.references, self.orders, self.locks, self.held)
         for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *more, *named):
             for kind, handle in fold.handlers().items():
                 handlers[kind] = _both(handlers[kind], handle) if kind in handlers else handle

@@ -11,6 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from supervisor.events import Kind, ProcessKey
+from supervisor.evidence.held import Release
 from supervisor.evidence.requests import Request, Unread
 from supervisor.evidence.routes import LockUse, Schedule, ServiceSeen, Usage
 from supervisor.evidence.said import EventMatch, GradeRun, OrderKept, ReferenceMet
@@ -522,6 +523,7 @@ class Facts:
     schedules: tuple[Schedule, ...] = ()
     services: tuple[ServiceSeen, ...] = ()
     usage: Usage = field(default_factory=Usage)
+    release: Release = field(default_factory=Release)
 
     @property
     def gaps(self) -> tuple[Gap, ...]:

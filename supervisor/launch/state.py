@@ -94,6 +94,11 @@ class RunDir:
         return self.path / "settled"
 
     @property
+    def validator(self) -> Path:
+        """Where the run of a validator is kept, with a log of its own."""
+        return self.path / "validator"
+
+    @property
     def grades(self) -> Path:
         """The runs of graders, a directory each, in the form of a run."""
         return self.path / "grades"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.errors import LogError, LogUnsealedError
-from supervisor.events import Event, GradeFinished, StatesRecorded, TrialSealed
+from supervisor.events import Event, GradeFinished, StatesRecorded, TrialSealed, ValidationFinished
 from supervisor.log.bound import Bound, bind_documents, check_manifest, read_document
 from supervisor.log.chain import Chain
 from supervisor.log.frames import Frame, FrameType, bad_frame
@@ -29,7 +29,9 @@ from supervisor.log.vouching import Vouching, Witnessed
 
 _TELLS_OF_A_NOTE = b'{"kind":"checkpoint.signed",'
 _TELLS_OF_A_GRADE = b'{"kind":"grade.finished",'
+_TELLS_OF_A_VALIDATOR = b'{"kind":"validation.finished",'
 _TELLS_OF_STATES = b'{"kind":"states.recorded",'
+_TELLS = (_TELLS_OF_A_NOTE, _TELLS_OF_A_GRADE, _TELLS_OF_A_VALIDATOR, _TELLS_OF_STATES)
 """How a record of that kind begins: the kind comes first. Whether other records are events is their readers' matter."""
 
 
@@ -93,6 +95,7 @@ def verify_log(
         message = f"expected {sealed.stage} (event {sealed.n} says so), got {got}"
         raise LogError(message, place=str(run_dir / "stage"))
     _verify_grades(run_dir / "grades", reading.grades, key)
+    _verify_grades(run_dir / "validator", reading.validations, key)
     whole = reading.chain.checkpoint()
     return Verified(
         frames=whole.frames,
@@ -112,8 +115,8 @@ def verify_log(
     )
 
 
-def _verify_grades(folder: Path, told: Mapping[int, GradeFinished], key: str | None) -> None:
-    """Verify the log of every run of a grader that a log tells of, and find one that it does not tell of."""
+def _verify_grades(folder: Path, told: Mapping[int, GradeFinished | ValidationFinished], key: str | None) -> None:
+    """Verify the log of every run of a grader or validator that is told of, and find one that is not."""
     for number, event in told.items():
         place = folder / str(number)
         if event.log_root is not None and (got := verify_log(place, key=key).root) != event.log_root:
@@ -134,6 +137,7 @@ class _Reading:
         self.chain = Chain()
         self.bound = Bound()
         self.grades: dict[int, GradeFinished] = {}
+        self.validations: dict[int, ValidationFinished] = {}
         self.states: StatesRecorded | None = None
         self.vouching: Vouching | None = None
         self.witnessed: Witnessed | None = None
@@ -145,13 +149,15 @@ class _Reading:
         try:
             if self.chain.frames == 1:
                 self._begin(frame)
-            told = frame.payload.startswith((_TELLS_OF_A_NOTE, _TELLS_OF_A_GRADE, _TELLS_OF_STATES))
+            told = frame.payload.startswith(_TELLS)
             event = decode_record(frame) if told else None
         except LogError as err:
             self._suspicion = err
             return
         if isinstance(event, GradeFinished):
             self.grades[event.number] = event
+        if isinstance(event, ValidationFinished):
+            self.validations[0] = event
         if isinstance(event, StatesRecorded):
             self.states = event
         self._ending.append(frame)

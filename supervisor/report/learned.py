@@ -19,7 +19,7 @@ from policies.canonical import policy_to_mapping, toml_tables, toml_value
 from policies.hosts import normal_name, written
 from policies.keys import SECTIONS
 from policies.network import DEFAULT_PORT
-from policies.types import Commit, FilesMode, NetworkDefault, Policy
+from policies.types import Commit, FilesMode, NetworkDefault, Policy, ValidatePolicy
 from supervisor.report.safe import safe
 from supervisor.verdict.completion import Completion, CredentialSeen, FileSeen, FlowSeen
 
@@ -97,6 +97,7 @@ def watching(base: Policy, *, default: NetworkDefault = NetworkDefault.SINKHOLE)
         base,
         network=replace(base.network, default=default),
         files=replace(base.files, mode=FilesMode.STAGED, write=None, commit=Commit.NEVER),
+        validate=ValidatePolicy(),
     )
 
 

@@ -65,7 +65,9 @@ def _care(completion: Completion) -> Iterator[str]:
     if captured is not None:
         yield f"outcome {captured}"
     stage = completion.stage
-    if stage is not None and (stage.left_out or stage.state == "failed" or (stage.state == "kept" and stage.changes)):
+    if stage is not None and (
+        stage.left_out or stage.state == "failed" or (stage.state in {"kept", "discarded"} and stage.changes)
+    ):
         told, todo = stage_words(completion)
         yield f"changes: {told}"
         if todo is not None:

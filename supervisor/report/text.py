@@ -108,6 +108,7 @@ def _what_was_run(completion: Completion) -> Iterator[Line]:
     yield from _usage(completion)
     yield from _result(completion)
     yield from _stage(completion)
+    yield from _validation(completion)
     yield line(f"{'command':<12}{shorten(command_of(completion), WIDTH)}")
     yield line(f"{'run':<12}{completion.run}, policy {safe(completion.policy.name)}")
     yield line(Span(NOT_SAFE, Tone.FAINT))
@@ -140,6 +141,22 @@ def _stage(completion: Completion) -> Iterator[Line]:
     yield line(f"{'changes':<12}", Span(told, Tone.PLAIN if good or not completion.stage.changes else Tone.OPEN))
     if todo is not None:
         yield line(f"{'':<12}{todo}")
+
+
+def _validation(completion: Completion) -> Iterator[Line]:
+    seen = completion.validation
+    if seen is None:
+        return
+    decided = {True: "accepted", False: "not accepted", None: "not known"}[seen.accepted]
+    why = f": {seen.problem}" if seen.problem else "" if seen.accepted else f" (exit code {seen.exit_code})"
+    sent = f"; {count(seen.released, 'held connection')} sent, {seen.discarded} discarded"
+    tone = Tone.PLAIN if seen.accepted else Tone.OPEN
+    yield line(
+        f"{'validator':<12}",
+        Span(decided + harmless(why), tone),
+        sent if seen.released or seen.discarded else "",
+        cited(seen.events),
+    )
 
 
 def _usage(completion: Completion) -> Iterator[Line]:
@@ -255,7 +272,7 @@ def _network(completion: Completion) -> Iterator[Line]:
 
 
 def _requests(completion: Completion) -> Iterator[Line]:
-    yield from _section("requests read inside TLS", completion.effects.requests, _request)
+    yield from _section("requests that were read", completion.effects.requests, _request)
     yield from _section(
         "connections that could not be read",
         completion.effects.unread,

@@ -91,8 +91,9 @@ def stage_words(completion: Completion) -> tuple[str, str | None]:
         case "kept":
             todo = f"`supervise commit {completion.run}` applies them, `supervise discard {completion.run}` drops them"
             return f"{changes} kept in the stage, not applied: {harmless(stage.why or 'no reason is known')}", todo
-        case "applied":
-            return f"{changes} applied{_left_out(stage)}", None
+        case "applied" | "discarded":
+            why = f": {harmless(stage.why or 'no reason is known')}" if stage.state == "discarded" else ""
+            return f"{changes} {stage.state}{why}{_left_out(stage)}", None
         case _:
             part = (
                 f"{changes} not applied" if len(stage.conflicts) >= stage.changes else f"not all of {changes} applied"

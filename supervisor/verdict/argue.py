@@ -36,9 +36,10 @@ from supervisor.verdict.completion import (
     StopRuleUsed,
     UsageSeen,
 )
-from supervisor.verdict.exchanges import requests_made, unread_seen
+from supervisor.verdict.exchanges import requests_made, unread_seen, validation_seen
 from supervisor.verdict.judge import Judgement
 from supervisor.verdict.naming import b64, exact, exact_all, moment
+from supervisor.verdict.releases import held_flows
 
 _Words = tuple[str, ...] | UnsetType
 _SHORT = 64
@@ -85,6 +86,7 @@ def argue(
         log=log,
         stage=_stage(facts, policy, judgement),
         usage=_usage(facts.usage),
+        validation=validation_seen(facts),
     )
 
 
@@ -96,7 +98,7 @@ def _stage(facts: Facts, policy: Policy, judgement: Judgement) -> StageSeen:
     if committed is None:
         return StageSeen(state="unknown", changes=changes)
     why = committed.error
-    if committed.state == "kept":
+    if committed.state == "kept" and why is None:
         why = "the policy says never"
         if policy.files.commit is Commit.FINAL:
             why = f"the policy applies a final outcome only, and this one is {judgement.finality.verdict}"
@@ -190,7 +192,7 @@ def _effects(facts: Facts) -> Effects:
     return Effects(
         processes=tuple(_process(process, ids) for process in facts.processes),
         files=tuple([_file(history, ids, shared) for history in facts.files]),
-        network=_network(facts, ids),
+        network=(*_network(facts, ids), *held_flows(facts, ids)),
         requests=requests_made(facts, ids),
         unread=unread_seen(facts, ids),
         credentials=tuple(

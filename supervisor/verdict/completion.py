@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from supervisor.evidence.acting import escape_acting
-from supervisor.verdict.exchanges import RequestMade, UnreadSeen
+from supervisor.verdict.exchanges import RequestMade, UnreadSeen, ValidationSeen
 
 SCHEMA = "completion-argument/1"
 
@@ -362,6 +362,7 @@ class StageSeen(Struct, frozen=True, kw_only=True):
 
     Attributes:
         state: ``applied``, ``kept`` (``supervise commit`` or ``discard`` decides), ``failed`` (not all were applied),
+            ``discarded`` (the validator did not accept them),
             ``direct`` (nothing was staged), or ``unknown``.
         changes: how many paths of the workspace that may be written ended otherwise than they began.
         why: why it was kept or failed.
@@ -432,6 +433,7 @@ class Completion(Struct, frozen=True, kw_only=True):
     log: LogFigures
     stage: StageSeen | None = None
     usage: UsageSeen | None = None
+    validation: ValidationSeen | None = None
 
 
 def to_json(completion: Completion) -> bytes:

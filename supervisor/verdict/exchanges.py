@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from supervisor.events import ProcessKey
 from supervisor.evidence.facts import Facts
+from supervisor.evidence.held import DISCARDED, RELEASED
 
 
 class RequestMade(Struct, frozen=True, kw_only=True):
@@ -35,6 +36,18 @@ class UnreadSeen(Struct, frozen=True, kw_only=True):
     side: str
     reason: str
     process: str | None
+    events: tuple[int, ...]
+
+
+class ValidationSeen(Struct, frozen=True, kw_only=True):
+    """What the validator decided; ``accepted`` is null when nothing is known of its answer."""
+
+    accepted: bool | None
+    exit_code: int | None
+    problem: str | None
+    said: str
+    released: int
+    discarded: int
     events: tuple[int, ...]
 
 
@@ -71,4 +84,21 @@ def unread_seen(facts: Facts, ids: Mapping[ProcessKey | None, str | None]) -> tu
             events=one.events,
         )
         for one in facts.unread
+    )
+
+
+def validation_seen(facts: Facts) -> ValidationSeen | None:
+    """Give what the validator decided, and how many connections followed; None when it was not asked."""
+    validation = facts.release.validation
+    if validation is None:
+        return None
+    states = [one.state for one in facts.release.held]
+    return ValidationSeen(
+        accepted=validation.accepted,
+        exit_code=validation.exit_code,
+        problem=validation.problem,
+        said=validation.said,
+        released=states.count(RELEASED),
+        discarded=states.count(DISCARDED),
+        events=validation.events,
     )

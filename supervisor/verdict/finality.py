@@ -21,7 +21,7 @@ from policies.types import PeriodKind
 from supervisor.evidence.facts import Facts, Process
 from supervisor.evidence.naming import listed, show
 from supervisor.values import dataclass
-from supervisor.verdict import later, services
+from supervisor.verdict import later, releases, services
 from supervisor.verdict.bounds import BoundFound
 from supervisor.verdict.completion import OpenEffect, Proof, Reason
 from supervisor.verdict.situation import Capture, Captured, Following, Situation
@@ -290,6 +290,7 @@ TABLE: tuple[Row, ...] = (
     Row(rule="evidence-gap", find=_gaps, endpoint=_U, within=_U, eventually=_U),
     Row(rule="descriptor-outside", find=_descriptors, endpoint=_U, within=_U, eventually=_U),
     Row(rule="service-contacted", find=_connections, endpoint=Answer.SNAPSHOT, within=_U, eventually=_U),
+    Row(rule="held-undecided", find=releases.still_held, endpoint=Answer.SNAPSHOT, within=_U, eventually=_U),
     Row(rule="commit-failed", find=_commit_failed, endpoint=_U, within=_U, eventually=_U),
     Row(rule="not-emptied", find=_not_emptied, endpoint=Answer.SNAPSHOT, within=_U, eventually=_U),
     Row(rule="service-open", find=services.still_open, endpoint=_U, within=_U, eventually=_U),

@@ -16,6 +16,7 @@ from supervisor.evidence.facts import FileHistory, Flow, OutsideContact, Process
 from supervisor.evidence.naming import listed, show
 from supervisor.verdict.completion import OpenEffect, Proof
 from supervisor.verdict.later import list_schedules
+from supervisor.verdict.releases import list_held
 from supervisor.verdict.services import declared_contact, list_services
 from supervisor.verdict.situation import SIGKILL, Capture, Following, Situation
 
@@ -36,6 +37,7 @@ def list_open_effects(situation: Situation, *, final: bool) -> tuple[OpenEffect,
         *_processes(situation),
         *_contacts(situation),
         *_connections(situation),
+        *list_held(situation),
         *list_services(situation),
         *list_schedules(situation),
         *_credentials(situation),
@@ -308,5 +310,5 @@ def _stays(situation: Situation, *, final: bool) -> bool:
     if files.mode is FilesMode.DIRECT:
         return True
     if committed is not None:
-        return committed.state != "kept"
+        return committed.state not in {"kept", "discarded"}
     return files.commit is Commit.ALWAYS or (files.commit is Commit.FINAL and final)

@@ -348,6 +348,11 @@ def _reached(facts: Facts, policy: Policy, offset_ns: int) -> Iterator[Server]:
             state = declared.get(name) or declared.get(address)
             span = flow.first_ns + offset_ns, flow.last_ns + offset_ns
             yield Server(address, name, state, *span, flow.events[:_KEPT_EVENTS])
+    for one in facts.release.sent:
+        name, address = f"{one.host or one.ip}:{one.port}", one.dialled or f"{one.ip}:{one.port}"
+        state = declared.get(name) or declared.get(address)
+        at_ns = one.decided_ns + offset_ns
+        yield Server(address, name, state, at_ns, at_ns, one.events[:_KEPT_EVENTS])
     for contact in facts.contacts:
         if contact.error is None:
             at_ns = contact.first_ns + offset_ns

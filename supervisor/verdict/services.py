@@ -103,6 +103,7 @@ def _contacts(service: Service, facts: Facts, policy: Policy) -> tuple[int, ...]
         for flow in facts.flows
         if flow.decision == "allowed" and str(flow.port) == port and names & {flow.host, flow.ip}
     ]
+    met += [one.events for one in facts.release.sent if str(one.port) == port and names & {one.host, one.ip}]
     return tuple(number for events in met for number in events)
 
 

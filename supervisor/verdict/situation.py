@@ -93,7 +93,7 @@ class Situation:
         if files.mode is FilesMode.DIRECT or schedule.path.startswith(b"/"):
             return True  # what is kept outside the workspace was written in place
         if committed is not None:
-            return committed.state != "kept" and schedule.path not in committed.conflicts
+            return committed.state not in {"kept", "discarded"} and schedule.path not in committed.conflicts
         return files.commit is not Commit.NEVER
 
     def fires_after_deadline(self, schedule: Schedule) -> bool:

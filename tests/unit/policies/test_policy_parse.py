@@ -148,7 +148,7 @@ def test_the_digest_tells_policies_apart_and_nothing_else() -> None:
         ("[claim]\nscope = ['a/..']", "claim.scope[0]", "expected a path without .."),
         ("[files]\nwrite = ['a', 'b/../*']", "files.write[1]", "expected a path without .."),
         ('[files]\nworkspace = "a\\u0000b"', "files.workspace", "expected a string without NUL"),
-        ("[network]\ndefault = 'some'", "network.default", "expected deny or sinkhole or allow, got 'some'"),
+        ("[network]\ndefault = 'some'", "network.default", "expected deny or sinkhole or allow or hold, got 'some'"),
         ("[credentials]\nenv = ['A=b']", "credentials.env[0]", "got 'A=b'"),
         ("[files]\nworkspace = ''", "files.workspace", "got an empty one"),
         ("[files]\nmode = 'direct'\ncommit = 'never'", "files.commit", "expected staged files"),
@@ -264,5 +264,44 @@ def test_the_schema_knows_every_key_and_refuses_others() -> None:
         table = table["items"] if section.many else table
         assert table["additionalProperties"] is False
         assert set(table["properties"]) == {key.name for key in section.keys}
-    assert schema["properties"]["network"]["properties"]["default"]["enum"] == ["deny", "sinkhole", "allow"]
+    assert schema["properties"]["network"]["properties"]["default"]["enum"] == ["deny", "sinkhole", "allow", "hold"]
     assert schema["properties"]["stop"]["properties"]["settle"]["default"] == "2s"
+
+
+ASKED = """
+validate.command = "x"
+network.default = "hold"
+[[services]]
+name = "s"
+at = "a.test:80"
+settle = { kind = "file", path = "/s", committed = ["x"] }
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("[network]\ndefault = 'hold'", "network.default"),
+        ("[validate]\ncommand = ' '", "validate.command"),
+        ("[validate]\ncommand = 'x'\ntimeout = '0s'", "validate.timeout"),
+        ("[validate]\ncommand = 'x'\n[files]\nmode = 'direct'", "validate.command"),
+        ("[validate]\ncommand = 'x'\n[files]\ncommit = 'never'", "validate.command"),
+        (
+            ASKED,
+            "services[0].settle",
+        ),
+    ],
+)
+def test_what_nobody_could_release_or_take_back_is_refused(text: str, place: str) -> None:
+    """Held traffic needs a validator, a validator something to discard, and an answer of a service its question."""
+    with pytest.raises(PolicyError) as caught:
+        parse_policy(f"schema = 1\n{text}", place="p")
+    assert place in str(caught.value.place)
+
+
+def test_a_validator_with_held_traffic_is_read() -> None:
+    """The whole of it, and its command changes the digest."""
+    read = parse_policy("schema = 1\n[validate]\ncommand = 'x'\ntimeout = '5s'\n[network]\ndefault = 'hold'", place="p")
+    assert (read.validate.command, read.validate.timeout_s) == ("x", 5.0)
+    assert policy_digest(read) != policy_digest(replace(read, validate=replace(read.validate, command="y")))
+    assert policy_from_mapping(policy_to_mapping(read)) == read
