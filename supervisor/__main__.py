@@ -6,7 +6,11 @@ import os
 import sys
 from typing import NoReturn
 
-from supervisor.cli import main
+if sys.path and sys.path[0] == os.getcwd() and not sys.flags.safe_path:
+    # `python -m` looks into the current directory first: a workspace, where a trial may have left a json.py.
+    del sys.path[0]
+
+from supervisor.cli import main  # noqa: E402
 
 
 def entry() -> NoReturn:
