@@ -55,7 +55,7 @@ lint: setup ## ruff, every rule
 
 types: setup ## mypy, strict
 	$(BIN)/mypy
-	$(BIN)/mypy scripts/*.py
+	MYPYPATH=tests/scenario $(BIN)/mypy scripts/*.py
 
 bench: setup ## measure overhead, start-up, log and gateway here, against bare, bwrap, strace and tinyproxy
 	$(BIN)/python scripts/bench_start.py

@@ -14,7 +14,8 @@ from typing import Any
 
 from policies.amounts import plain_amount, plain_bytes
 from policies.durations import format_duration, format_period
-from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
+from policies.keys import SCHEMA_VERSION, SECTIONS
+from policies.shapes import Key, Section, Shape
 from policies.types import Memory, Period, Policy, SharedPlace
 
 _AMOUNTS = frozenset({Shape.COUNT, Shape.CPUS, Shape.SIZE})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from policies.keys import CLAIM, FILES, Shape
+from policies.keys import CLAIM, FILES
+from policies.shapes import Shape
 from policies.types import NetworkDefault, Policy
 
 _OTHER_GLOBS = frozenset("[]{}")

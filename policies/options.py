@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from policies.amounts import parse_count, parse_cpus, parse_memory
 from policies.durations import parse_duration, parse_period
-from policies.keys import FILES, STOP, Key, Section
+from policies.keys import FILES, STOP
 from policies.parse import check_path, check_policy, parse_choice
+from policies.shapes import Key, Section
 from policies.types import (
     AtEndpoint,
     Claim,

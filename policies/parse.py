@@ -16,8 +16,9 @@ from typing import Any, NoReturn
 
 from policies.amounts import parse_bytes, parse_count, parse_cpus, parse_memory
 from policies.durations import parse_duration, parse_period
-from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
+from policies.keys import SCHEMA_VERSION, SECTIONS
 from policies.releasing import check_release
+from policies.shapes import Key, Section, Shape
 from policies.types import Commit, DecidedBy, FilesMode, Policy, SharedPlace
 from supervisor.errors import PolicyError
 

@@ -7,9 +7,10 @@ from typing import Any, assert_never
 from policies.amounts import BYTES_PATTERN, LEAST_CPUS, NONE, SIZE_PATTERN
 from policies.canonical import policy_to_mapping
 from policies.durations import DURATION_PATTERN, PERIOD_PATTERN
-from policies.keys import SCHEMA_VERSION, SECTIONS, Key, Section, Shape
+from policies.keys import SCHEMA_VERSION, SECTIONS
 from policies.parse import MOST_REPEATS
 from policies.services import services_schema
+from policies.shapes import Key, Section, Shape
 from policies.types import Policy
 
 _AMOUNTS: dict[Shape, dict[str, Any]] = {

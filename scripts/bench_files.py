@@ -115,8 +115,10 @@ def _digest(text: str) -> str:
 
 def workloads() -> dict[str, Workload]:
     """Give every workload."""
-    pip = (sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-cache-dir")
-    pip = (*pip, "--disable-pip-version-check", "--find-links", "wheels", "--target", "site")
+    pip = (
+        *(sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-cache-dir"),
+        *("--disable-pip-version-check", "--find-links", "wheels", "--target", "site"),
+    )
     timed = (PROGRAM, "time")
     return {
         "git status": Workload(fill=fill_repository, command=(*timed, "git", "status", "--porcelain")),

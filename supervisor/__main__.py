@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
-if sys.path and sys.path[0] == os.getcwd() and not sys.flags.safe_path:
+with suppress(OSError):  # a current directory that is gone has no modules
     # `python -m` looks into the current directory first: a workspace, where a trial may have left a json.py.
-    del sys.path[0]
+    if sys.path[:1] == [os.getcwd()] and not sys.flags.safe_path:  # noqa: PTH109 - a text is compared
+        del sys.path[0]
 
-from supervisor.cli import main  # noqa: E402
+from supervisor.cli import main
 
 
 def entry() -> NoReturn:

@@ -21,7 +21,8 @@ from supervisor.declared import read_links
 from supervisor.errors import SuperviseError
 from supervisor.events import Event, Origin, StageCommitted, StatesRecorded, TrialCounted, TrialSealed
 from supervisor.evidence.collect import collect
-from supervisor.evidence.facts import Facts, Observed, SharedNames
+from supervisor.evidence.facts import Facts
+from supervisor.evidence.file_facts import Observed, SharedNames
 from supervisor.evidence.held import Release
 from supervisor.evidence.naming import listed, show
 from supervisor.evidence.timeline import with_commit

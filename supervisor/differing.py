@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from supervisor.events import Kind
-from supervisor.evidence.facts import FileState
+from supervisor.evidence.file_facts import FileState
 from supervisor.launch.merged import Merged
 from supervisor.launch.observe import Observer
 from supervisor.launch.stage import Stage

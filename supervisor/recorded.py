@@ -16,7 +16,7 @@ import msgspec
 
 from supervisor.errors import LogError, LogUnreadableError
 from supervisor.evidence.collect import FindAliases, no_aliases
-from supervisor.evidence.facts import FileState, Observed, SharedNames
+from supervisor.evidence.file_facts import FileState, Observed, SharedNames
 from supervisor.evidence.followed import Beginning
 from supervisor.evidence.leading import ReadLinks, no_links
 

@@ -29,7 +29,8 @@ from supervisor.events import (
     ValidationStarted,
 )
 from supervisor.evidence.collect import with_release
-from supervisor.evidence.facts import Facts, FileHistory
+from supervisor.evidence.facts import Facts
+from supervisor.evidence.file_facts import FileHistory
 from supervisor.evidence.held import HELD, Held, Release
 from supervisor.grade_box import Job, Ran, run_grader
 from supervisor.grading import grader_of

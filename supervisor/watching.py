@@ -18,7 +18,7 @@ from probes.kernel.watching import plan_looks
 from probes.shared import PlaceWatch
 from supervisor.events import Event, Origin, PlaceChanged, PlaceDeclared, PlaceUnwatched
 from supervisor.evidence.collect import Observe
-from supervisor.evidence.facts import Observed, SharedNames
+from supervisor.evidence.file_facts import Observed, SharedNames
 from supervisor.evidence.foreign import find_foreign
 from supervisor.launch.mounts import parse_mountinfo
 from supervisor.launch.sharing import SharedStates

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from policies.hosts import written
+from collections.abc import Iterator
+
+from policies.hosts import normal_name, written
+from probes.gateway.client_hello import HelloError, HelloReader, NotTlsError, may_be_tls
+from probes.gateway.http_body import HttpError
+from probes.gateway.http_head import Protocol, RequestHead, RequestReader, protocol_of
 from probes.gateway.loop import boottime_ns
-from probes.gateway.speech import Place, Refused, Said, what_it_names
+from probes.gateway.speech import Place, Refused, Said
 from supervisor.events import ConnectionAllowed, ConnectionBlocked, ConnectionClosed, ConnectionSinkholed, Origin
 from supervisor.values import dataclass
 
@@ -67,3 +72,23 @@ class Counted:
     bytes_out: int = 0
     bytes_in: int = 0
     kept_bytes: int = 0
+
+
+def what_it_names(first: bytes) -> Iterator[str]:
+    """Give the host that the first bytes of a client name, for the record only; nothing when they name none."""
+    if not first:
+        return
+    try:
+        if may_be_tls(first):
+            hello = HelloReader().feed(first)
+            named = hello.server_name if hello is not None else None
+            if named is not None:
+                yield normal_name(named) or named.decode("ascii", "backslashreplace")
+            return
+        if protocol_of(first) is Protocol.HTTP1:
+            for piece in RequestReader().feed(first):
+                if isinstance(piece, RequestHead) and piece.host is not None:
+                    yield piece.host
+                return
+    except (NotTlsError, HelloError, HttpError):
+        return

@@ -13,7 +13,7 @@ After CONNECT was granted, what is said inside is judged again, as if it came to
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from ipaddress import ip_address
 
@@ -481,23 +481,3 @@ def _status(answer: bytes | bytearray) -> bytes | None:
 
 def _refusal(decision: Decision, host: str | None) -> Refused:
     return Refused(decision.reason, host=host, rule=decision.rule, would_allow=decision.would_allow)
-
-
-def what_it_names(first: bytes) -> Iterator[str]:
-    """Give the host that the first bytes of a client name, for the record only; nothing when they name none."""
-    if not first:
-        return
-    try:
-        if may_be_tls(first):
-            hello = HelloReader().feed(first)
-            named = hello.server_name if hello is not None else None
-            if named is not None:
-                yield normal_name(named) or named.decode("ascii", "backslashreplace")
-            return
-        if protocol_of(first) is Protocol.HTTP1:
-            for piece in RequestReader().feed(first):
-                if isinstance(piece, RequestHead) and piece.host is not None:
-                    yield piece.host
-                return
-    except (NotTlsError, HelloError, HttpError):
-        return

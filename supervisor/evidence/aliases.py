@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from supervisor.evidence.facts import SharedNames
+from supervisor.evidence.file_facts import SharedNames
 
 ELSEWHERE = b"\0"
 """No path has this byte."""

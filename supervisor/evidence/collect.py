@@ -26,7 +26,8 @@ from supervisor.evidence.bounded import bounded
 from supervisor.evidence.contacts import ContactFold
 from supervisor.evidence.coverage import Noted, cover, find_gaps
 from supervisor.evidence.credentials import CredentialFold
-from supervisor.evidence.facts import Facts, FileHistory, Gap, Loss, Observed, Outcome, Process, SharedNames, Timeline
+from supervisor.evidence.facts import Facts, Gap, Loss, Outcome, Process, Timeline
+from supervisor.evidence.file_facts import FileHistory, Observed, SharedNames
 from supervisor.evidence.files import FileFold
 from supervisor.evidence.flows import FlowFold
 from supervisor.evidence.followed import Beginning, Followed

@@ -19,7 +19,8 @@ import msgspec
 
 from supervisor.events import Kind, ProcessKey
 from supervisor.evidence.bounded import KEPT_FIRST, bounded
-from supervisor.evidence.facts import Change, ChangeKind, FileHistory, FileState, Observed, Timeline
+from supervisor.evidence.facts import Timeline
+from supervisor.evidence.file_facts import Change, ChangeKind, FileHistory, FileState, Observed
 from supervisor.evidence.files import BY_NAME, DIRECTORY, VERIFIED, Code, FileFold, code_set
 from supervisor.evidence.places import Place
 from supervisor.evidence.reached import Reached

@@ -45,7 +45,8 @@ from supervisor.events import (
 )
 from supervisor.events.files import READ_WINDOW_NS
 from supervisor.evidence.bounded import Numbers
-from supervisor.evidence.facts import DeniedLook, FileState, ForeignChange, Gap, Observed, Route, Touch
+from supervisor.evidence.facts import DeniedLook, ForeignChange, Gap, Route, Touch
+from supervisor.evidence.file_facts import FileState, Observed
 from supervisor.evidence.leading import Leading, ReadLinks
 from supervisor.evidence.naming import listed, show
 from supervisor.evidence.processes import Cast

@@ -12,7 +12,8 @@ from functools import cached_property
 from itertools import islice
 
 from supervisor.events import Kind
-from supervisor.evidence.facts import FileHistory, FileState, Gap, Observed, Route, SharedNames
+from supervisor.evidence.facts import Gap, Route
+from supervisor.evidence.file_facts import FileHistory, FileState, Observed, SharedNames
 from supervisor.evidence.files import Code, code_set
 from supervisor.evidence.histories import Draft, same_state, unknown
 from supervisor.evidence.naming import listed, show

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from policies.triggers import Trigger
 from supervisor.events import Event, Kind, ScheduleFound
-from supervisor.evidence.facts import Facts, FileHistory
+from supervisor.evidence.facts import Facts
+from supervisor.evidence.file_facts import FileHistory
 from supervisor.evidence.routes import Schedule
 
 _RUNNABLE = frozenset({Kind.FILE, Kind.SYMLINK})

@@ -6,7 +6,8 @@ import posixpath
 from collections.abc import Iterator, Sequence
 
 from policies.types import PeriodKind, Policy
-from supervisor.evidence.facts import FileHistory, Gap, Route
+from supervisor.evidence.facts import Gap, Route
+from supervisor.evidence.file_facts import FileHistory
 from supervisor.evidence.looks import Met
 from supervisor.evidence.naming import listed, show
 from supervisor.evidence.places import Places

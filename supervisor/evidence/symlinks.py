@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from supervisor.events import Kind
-from supervisor.evidence.facts import Observed
+from supervisor.evidence.file_facts import Observed
 
 
 class Symlinks:

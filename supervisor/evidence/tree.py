@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from supervisor.evidence.aliases import ELSEWHERE, Aliases
-from supervisor.evidence.facts import SharedNames
+from supervisor.evidence.file_facts import SharedNames
 from supervisor.evidence.files import UNLINKED, Code, FileFold, code_set
 from supervisor.evidence.processes import Cast
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Self
 
 from policies.globs import compile_globs
 from supervisor.errors import UsageError
-from supervisor.evidence.facts import FileState, Observed, SharedNames
+from supervisor.evidence.file_facts import FileState, Observed, SharedNames
 from supervisor.launch.copying import copy_attributes, copy_entry
 from supervisor.launch.inventory import (
     Bounds,

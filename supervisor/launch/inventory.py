@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from supervisor.evidence.facts import FileState
+from supervisor.evidence.file_facts import FileState
 from supervisor.launch.durable import write_whole
 from supervisor.launch.observe import KINDS, problem, read_xattrs
 from supervisor.launch.tree import Tree, by_descriptor, is_below, split

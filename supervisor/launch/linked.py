@@ -7,7 +7,7 @@ import stat
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from supervisor.evidence.facts import SharedNames
+from supervisor.evidence.file_facts import SharedNames
 from supervisor.launch.inventory import Recorded
 from supervisor.launch.layer import Layer
 from supervisor.launch.merged import Merged

@@ -12,7 +12,7 @@ import os
 import stat
 
 from supervisor.events import Kind
-from supervisor.evidence.facts import FileState
+from supervisor.evidence.file_facts import FileState
 from supervisor.launch.tree import Tree, by_descriptor
 from supervisor.launch.whiteouts import visible_xattr
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from supervisor.evidence.facts import FileState, Observed
+from supervisor.evidence.file_facts import FileState, Observed
 from supervisor.launch.inventory import Bounds, Inventory, Recorded, describe, reduce_inventory, walk
 from supervisor.launch.observe import Observer, problem
 from supervisor.launch.recording import take_inventory

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Self
 
 from policies.globs import compile_globs
 from supervisor.errors import UsageError
-from supervisor.evidence.facts import Observed, SharedNames
+from supervisor.evidence.file_facts import Observed, SharedNames
 from supervisor.launch.copying import copy_attributes
 from supervisor.launch.durable import write_whole
 from supervisor.launch.layer import Layer

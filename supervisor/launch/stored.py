@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 
-from supervisor.evidence.facts import FileHistory
+from supervisor.evidence.file_facts import FileHistory
 from supervisor.launch.observe import Observer
 from supervisor.launch.tree import Tree
 

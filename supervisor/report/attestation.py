@@ -16,7 +16,8 @@ from collections.abc import Iterator
 
 from msgspec import UNSET
 
-from supervisor.verdict.completion import Completion, FileSeen
+from supervisor.verdict.completion import Completion
+from supervisor.verdict.doings import FileSeen
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:supervise-eval:completion-argument:1"

@@ -21,7 +21,8 @@ from policies.keys import SECTIONS
 from policies.network import DEFAULT_PORT
 from policies.types import Commit, FilesMode, NetworkDefault, Policy, ValidatePolicy
 from supervisor.report.safe import safe
-from supervisor.verdict.completion import Completion, CredentialSeen, FileSeen, FlowSeen
+from supervisor.verdict.completion import Completion, CredentialSeen, FlowSeen
+from supervisor.verdict.doings import FileSeen
 
 _MANY_IN_ONE = 8
 """So many files in one directory are allowed by the directory."""

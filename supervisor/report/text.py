@@ -30,7 +30,8 @@ from supervisor.report.words import (
     process_of,
     stage_words,
 )
-from supervisor.verdict.completion import Completion, CredentialSeen, FileSeen, OpenEffect
+from supervisor.verdict.completion import Completion, CredentialSeen, OpenEffect
+from supervisor.verdict.doings import FileSeen
 from supervisor.verdict.exchanges import RequestMade
 
 T = TypeVar("T")

@@ -17,7 +17,8 @@ from supervisor.report.events_json import to_line
 from supervisor.report.lines import Line, Span, Tone, line, verdict_span
 from supervisor.report.safe import harmless, safe
 from supervisor.report.words import address, cited, failed_words, path_of, process_of
-from supervisor.verdict.completion import Completion, FileSeen, FlowSeen, OpenEffect, ProcessSeen, Reason
+from supervisor.verdict.completion import Completion, FlowSeen, OpenEffect, Reason
+from supervisor.verdict.doings import FileSeen, ProcessSeen
 
 LIMIT = 200
 """How many events are printed."""

@@ -13,7 +13,8 @@ from supervisor.evidence.naming import listed
 from supervisor.report.lines import Span, Tone
 from supervisor.report.live import count
 from supervisor.report.safe import harmless, safe, safe_command, shorten
-from supervisor.verdict.completion import Completion, FileSeen, LimitSeen, OutcomeState, ProcessSeen, StageSeen
+from supervisor.verdict.completion import Completion, LimitSeen, OutcomeState, StageSeen
+from supervisor.verdict.doings import FileSeen, ProcessSeen
 
 WIDTH = 100
 """How long a command line or a path may be before its middle is left out."""

@@ -9,11 +9,11 @@ from msgspec import UNSET, UnsetType
 
 from policies.types import Commit, FilesMode, Policy
 from supervisor.events import ProcessKey
-from supervisor.evidence.facts import ChangeKind, Coverage, Facts, FileHistory, Process
+from supervisor.evidence.facts import Coverage, Facts, Process
+from supervisor.evidence.file_facts import ChangeKind, FileHistory
 from supervisor.evidence.naming import show
 from supervisor.evidence.routes import Budget, Usage
 from supervisor.verdict.completion import (
-    AttemptSeen,
     BudgetSeen,
     ClaimMade,
     Completion,
@@ -21,21 +21,19 @@ from supervisor.verdict.completion import (
     CredentialSeen,
     Effects,
     Endpoint,
-    ExecutionSeen,
-    FileSeen,
     FlowSeen,
     GapFound,
     LimitSeen,
     LogFigures,
     OrderDemanded,
     PolicyName,
-    ProcessSeen,
     RefusalSeen,
     RouteCovered,
     StageSeen,
     StopRuleUsed,
     UsageSeen,
 )
+from supervisor.verdict.doings import AttemptSeen, ExecutionSeen, FileSeen, ProcessSeen
 from supervisor.verdict.exchanges import requests_made, unread_seen, validation_seen
 from supervisor.verdict.judge import Judgement
 from supervisor.verdict.naming import b64, exact, exact_all, moment

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from policies.types import Commit, FilesMode, PeriodKind
 from supervisor.events import Kind
-from supervisor.evidence.facts import FileHistory, Flow, OutsideContact, Process, Route
+from supervisor.evidence.facts import Flow, OutsideContact, Process, Route
+from supervisor.evidence.file_facts import FileHistory
 from supervisor.evidence.naming import listed, show
 from supervisor.verdict.completion import OpenEffect, Proof
 from supervisor.verdict.later import list_schedules

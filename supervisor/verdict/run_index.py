@@ -17,7 +17,8 @@ import msgspec
 
 from policies.types import FilesMode, Policy, ServiceState
 from supervisor.evidence.credentials import CREATED, PASSED
-from supervisor.evidence.facts import Facts, FileHistory, FileState, Route, Touch
+from supervisor.evidence.facts import Facts, Route, Touch
+from supervisor.evidence.file_facts import FileHistory, FileState
 from supervisor.evidence.grader import EVERYTHING
 from supervisor.evidence.guard import CANARY
 from supervisor.evidence.naming import show

@@ -20,7 +20,8 @@ from collections.abc import Iterator
 
 from policies.types import Policy
 from supervisor.events import ProcessKey
-from supervisor.evidence.facts import Change, Facts, FileHistory, Flow
+from supervisor.evidence.facts import Facts, Flow
+from supervisor.evidence.file_facts import Change, FileHistory
 from supervisor.evidence.naming import Names, show
 from supervisor.verdict.completion import Reason, Scope
 from supervisor.verdict.services import declared_contact

@@ -9,7 +9,8 @@ from __future__ import annotations
 from enum import StrEnum
 
 from policies.types import AtEndpoint, Commit, FilesMode, LimitRole, Policy
-from supervisor.evidence.facts import Facts, FileHistory, Gap, OutsideContact, Process, Snapshot
+from supervisor.evidence.facts import Facts, Gap, OutsideContact, Process, Snapshot
+from supervisor.evidence.file_facts import FileHistory
 from supervisor.evidence.naming import Names
 from supervisor.evidence.routes import Schedule
 from supervisor.values import dataclass

@@ -12,7 +12,7 @@ from overlay_operations import describe
 from staged_trial import Trial
 
 from supervisor.events import Kind
-from supervisor.evidence.facts import FileState
+from supervisor.evidence.file_facts import FileState
 from supervisor.launch.merged import Merged
 
 pytestmark = pytest.mark.kernel("overlay")

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from policies.types import AtEndpoint, Claim, FilesPolicy, LimitRole, Period, PeriodKind, Policy, StopRule
 from supervisor import events as ev
 from supervisor.evidence.collect import collect
-from supervisor.evidence.facts import Facts, FileState, Observed, SharedNames
+from supervisor.evidence.facts import Facts
+from supervisor.evidence.file_facts import FileState, Observed, SharedNames
 
 WORK = b"/home/me/work"
 INIT = ev.ProcessKey(100, 10)

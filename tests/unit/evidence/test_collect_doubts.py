@@ -9,7 +9,8 @@ from transcript import MAIN, MS, WORK, Transcript, ordinary, policy_for, state
 
 from policies.types import FilesMode, FilesPolicy, Policy
 from supervisor import events as ev
-from supervisor.evidence.facts import Facts, FileHistory, FileState, Observed
+from supervisor.evidence.facts import Facts
+from supervisor.evidence.file_facts import FileHistory, FileState, Observed
 from supervisor.verdict.judge import judge
 
 NARROW = policy_for(files=FilesPolicy(write=("ok", "out")))

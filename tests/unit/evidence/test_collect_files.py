@@ -9,7 +9,7 @@ from transcript import MAIN, MS, WORK, Transcript, absolute, ordinary, policy_fo
 
 from policies.types import FilesPolicy
 from supervisor import events as ev
-from supervisor.evidence.facts import FileHistory, FileState, SharedNames
+from supervisor.evidence.file_facts import FileHistory, FileState, SharedNames
 
 
 def begun() -> Transcript:

@@ -8,7 +8,7 @@ from json import loads
 from transcript import Transcript, policy_for, state
 
 from supervisor import events as ev
-from supervisor.evidence.facts import FileHistory, Observed
+from supervisor.evidence.file_facts import FileHistory, Observed
 from supervisor.report.events_json import to_line
 
 A = b"/home/me/work/a"

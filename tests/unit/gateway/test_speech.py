@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from policies.network import Action, NetworkRules
 from policies.types import NetworkDefault
-from probes.gateway.speech import Place, Refused, Speech, find_place, what_it_names
+from probes.gateway.accounts import what_it_names
+from probes.gateway.speech import Place, Refused, Speech, find_place
 
 ADDRESS = ip_address("203.0.113.7")
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.events import Kind
-from supervisor.evidence.facts import FileState
+from supervisor.evidence.file_facts import FileState
 from supervisor.launch import inventory, recording
 from supervisor.launch.inventory import Bounds, Inventory, reduce_inventory
 from supervisor.launch.linked import find_recorded

@@ -10,7 +10,7 @@ from transcript import WITHIN, WORK, Transcript, ordinary, policy_for, state, st
 
 from policies.types import Claim, Commit, FilesMode, FilesPolicy, Policy
 from supervisor import events as ev
-from supervisor.evidence.facts import Observed
+from supervisor.evidence.file_facts import Observed
 from supervisor.verdict.argue import argue
 from supervisor.verdict.completion import Completion, LogFigures, from_json, json_parts, to_json
 from supervisor.verdict.judge import Judgement, judge
