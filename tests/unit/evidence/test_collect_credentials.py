@@ -96,7 +96,7 @@ def test_looks_are_attempts_where_nothing_was_to_be_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [b"/home/me/work/main.py", b"/etc/ssl/certs/ca.pem", b"/home/me/.sshd", b"/etc/shadows", b"/home/me"]
+    "path", [b"/home/me/code/tool.py", b"/etc/ssl/certs/ca.pem", b"/home/me/.sshd", b"/etc/shadows", b"/home/me"]
 )
 def test_ordinary_reads_are_no_use_of_a_credential(path: bytes) -> None:
     """Names that only look alike, and certificate bundles."""

@@ -30,7 +30,7 @@ DORMANT = [
     "/etc/ld.so.preload",
 ]
 NEITHER = [
-    "/home/me/work/main.c",
+    "/home/me/code/tool.c",
     "/home/me/work/cron/crontabs/root",
     "/home/me/work/bashrc",
     "/etc/passwd",
