@@ -4,6 +4,8 @@
    reason names it. Without root all of them are. Any other skip is a failure: a test that does not run proves nothing.
 2. The tests leave the machine as they found it. Set ``SUPERVISE_TESTS_SHARED_MACHINE=1`` where others start trials at
    the same time: their things are then told, not failed for.
+3. No property is timed: a loaded machine is no counterexample. Where ``CI`` is set the examples are the same each time,
+   so that what fails there fails here too; elsewhere each session looks for new ones.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import uuid
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 import machine_state
@@ -21,6 +24,9 @@ import machine_state
 LACKING = pytest.StashKey[bool]()
 
 os.environ[machine_state.MARKER] = uuid.uuid4().hex
+
+hypothesis.settings.register_profile("ours", deadline=None, derandomize="CI" in os.environ)
+hypothesis.settings.load_profile("ours")
 
 
 @functools.cache
