@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from policies.canonical import policy_digest
@@ -27,7 +26,6 @@ from supervisor.evidence.held import Release
 from supervisor.evidence.naming import listed, show
 from supervisor.evidence.timeline import with_commit
 from supervisor.launch.durable import write_whole
-from supervisor.launch.inplace import InPlace
 from supervisor.launch.journal import Left
 from supervisor.launch.stage import Stage
 from supervisor.log import envelope
@@ -38,7 +36,7 @@ from supervisor.report.attestation import make_statement
 from supervisor.request import Outcome, Phase
 from supervisor.searching import Outgoing, redacted_paths, search
 from supervisor.trial import Trial
-from supervisor.values import dataclass
+from supervisor.values import dataclass, replace
 from supervisor.verdict.argue import argue
 from supervisor.verdict.completion import Completion, LogFigures, StageSeen, json_parts
 from supervisor.verdict.judge import Judgement, judge
@@ -46,6 +44,7 @@ from supervisor.verdict.run_index import encode_index, index_run
 from supervisor.watching import changed, observed, record_foreign, shared_names
 
 if TYPE_CHECKING:
+    from supervisor.launch.inplace import InPlace
     from supervisor.signals import Signals
     from supervisor.validating import Waiting
 
@@ -82,7 +81,7 @@ def conclude(trial: Trial, stage: Stage | InPlace, signals: Signals) -> Outcome:
     on_disk = redacted_paths(trial, changed(trial, stage.changed))
     facts = search(trial, _collect(trial, stage, outgoing, on_disk), outgoing, on_disk)
     facts = _schedules(trial, stage, facts)
-    staged = _NOTHING_STAGED if isinstance(stage, InPlace) else stage.digest()  # a commit gives away what it applies
+    staged = stage.digest() if isinstance(stage, Stage) else _NOTHING_STAGED  # a commit gives away what it applies
     facts = _commit(trial, stage, facts, signals)
     judgement = judge(facts, trial.prepared.request.policy)
     index = _write_index(trial, facts, judgement)
@@ -90,7 +89,7 @@ def conclude(trial: Trial, stage: Stage | InPlace, signals: Signals) -> Outcome:
     missed = _seal(trial, completion, _Written(completion=_write(trial, completion), index=index, stage=staged))
     if trial.sharing is not None:
         trial.sharing.states.reduce()
-    if isinstance(stage, InPlace):
+    if not isinstance(stage, Stage):
         stage.reduce()
     elif completion.stage is not None and not _is_needed(completion.stage):
         stage.discard()  # what was applied is on the host or not wanted, and its digest is in the seal
@@ -169,7 +168,7 @@ def _schedules(trial: Trial, stage: Stage | InPlace, facts: Facts) -> Facts:
 def _commit(trial: Trial, stage: Stage | InPlace, facts: Facts, signals: Signals) -> Facts:
     """Apply the stage if the policy says so; what became of it is an event and a fact."""
     files = trial.prepared.request.policy.files
-    if isinstance(stage, InPlace):
+    if not isinstance(stage, Stage):
         return facts
     stage.note_existed(_existed(facts))
     waiting = _waiting(trial, stage, facts, signals)

@@ -7,7 +7,6 @@ comes from a version that wrote no index is told with the reason, and its edges 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -18,6 +17,7 @@ from supervisor.launch.state import Home, RunDir
 from supervisor.reading import verify_run
 from supervisor.report.separation import separation_json
 from supervisor.staged import applied_afterwards
+from supervisor.values import dataclass
 from supervisor.verdict.pairs import FULL, Separated, separate_pairs
 from supervisor.verdict.run_index import RunIndex, applied_later, decode_index
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 from supervisor.launch.giving import Wholes, can_be_given, overlay_marks
 from supervisor.launch.journal import (
@@ -43,6 +42,7 @@ from supervisor.launch.meanwhile import Meanwhile
 from supervisor.launch.merged import Merged, Node
 from supervisor.launch.observe import read_xattrs
 from supervisor.launch.tree import Tree, by_descriptor, is_below, join, split
+from supervisor.values import dataclass, field
 
 CHANGED = "changed on the host"
 REFUSED = "not allowed"

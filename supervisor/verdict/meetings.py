@@ -12,9 +12,9 @@ The laws:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 
+from supervisor.values import dataclass, field
 from supervisor.verdict.run_index import Contact, RunIndex
 
 Key = int

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from supervisor.evidence.naming import show
+from supervisor.values import dataclass
 from supervisor.verdict.findings import Edge, Finding, mildest
 from supervisor.verdict.meetings import Group, Indexes, Party, Resource, gather
 from supervisor.verdict.run_index import Contact, RunIndex
