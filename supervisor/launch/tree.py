@@ -150,6 +150,16 @@ class Tree:
                     waiting.append(join(above, name))
                 yield join(above, name), found
 
+    def paths_below(self, path: bytes) -> Iterator[bytes]:
+        """Give the path of everything below a directory, each directory before what it holds."""
+        waiting = [path]
+        while waiting:
+            above = waiting.pop()
+            with os.scandir(self._walk(above)) as entries:
+                found = sorted((os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries)
+            waiting += [join(above, name) for name, directory in found if directory]
+            yield from (join(above, name) for name, _ in found)
+
     def _walk(self, path: bytes) -> int:
         """Open a directory; the descriptor stays ours, and is good until the next call."""
         if path == self._last[0]:
