@@ -96,11 +96,11 @@ class Tree:
 
     def names(self, path: bytes) -> list[bytes]:
         """List a directory, sorted."""
-        return sorted(os.fsencode(name) for name in os.listdir(self._walk(path)))  # noqa: PTH208 - by descriptor
+        return sorted(os.fsencode(name) for name in list_directory(self._walk(path)))
 
     def directory_names(self, path: bytes) -> list[bytes]:
         """List the directories in a directory, sorted."""
-        with os.scandir(self._walk(path)) as entries:
+        with os.scandir(_rewound(self._walk(path))) as entries:
             return sorted(os.fsencode(entry.name) for entry in entries if entry.is_dir(follow_symlinks=False))
 
     def xattr(self, path: bytes, name: str) -> bytes | None:
@@ -155,7 +155,7 @@ class Tree:
         waiting = [path]
         while waiting:
             above = waiting.pop()
-            with os.scandir(self._walk(above)) as entries:
+            with os.scandir(_rewound(self._walk(above))) as entries:
                 found = sorted((os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries)
             waiting += [join(above, name) for name, directory in found if directory]
             yield from (join(above, name) for name, _ in found)
@@ -193,6 +193,17 @@ class Tree:
         for _, descriptor in self._chain[length:]:
             os.close(descriptor)
         del self._chain[length:]
+
+
+def list_directory(directory: int) -> list[str]:
+    """List an open directory as it is now."""
+    return os.listdir(_rewound(directory))  # noqa: PTH208 - by descriptor
+
+
+def _rewound(directory: int) -> int:
+    """Go to the beginning: btrfs lists only what was there when a directory was opened, or rewound (since Linux 6.5)."""
+    os.lseek(directory, 0, os.SEEK_SET)
+    return directory
 
 
 def join(above: bytes, name: bytes) -> bytes:
