@@ -197,11 +197,11 @@ class Tree:
 
 def list_directory(directory: int) -> list[str]:
     """List an open directory as it is now."""
-    return os.listdir(_rewound(directory))  # noqa: PTH208 - by descriptor
+    return os.listdir(_rewound(directory))
 
 
 def _rewound(directory: int) -> int:
-    """Go to the beginning: btrfs lists only what was there when a directory was opened, or rewound (since Linux 6.5)."""
+    """Go to the beginning: since Linux 6.5 btrfs lists what was there when a directory was opened or rewound."""
     os.lseek(directory, 0, os.SEEK_SET)
     return directory
 
