@@ -12,6 +12,9 @@ import msgspec
 from supervisor.events import Kind, ProcessKey
 from supervisor.values import dataclass
 
+EVERYTHING = b"**"
+"""Stands in a list of paths for those that are too many to name."""
+
 
 class ChangeKind(StrEnum):
     """The words of a file's history."""
