@@ -66,6 +66,10 @@ class FileState:
         """Give the same for equal ones."""
         return hash(self._compared())
 
+    def described(self) -> dict[str, object]:
+        """Give the fields by name, for a digest: two trials that do the same differ in the time."""
+        return {name: getattr(self, name) for name in FileState.__annotations__} | {"modified_ns": None}
+
     def _compared(self) -> tuple[object, ...]:
         return self.kind, self.digest, self.mode, self.uid, self.gid, self.size_bytes, self.xattrs, self.problem
 
