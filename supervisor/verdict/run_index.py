@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 from collections.abc import Iterator, Mapping
+from functools import cache
 
 import msgspec
 
@@ -133,9 +134,6 @@ class RunIndex(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     assumptions: tuple[str, ...] = ()
 
 
-_DECODER = msgspec.msgpack.Decoder(RunIndex)
-
-
 def index_run(
     facts: Facts, policy: Policy, judgement: Judgement, *, run: str, workspace: bytes, registered: str | None = None
 ) -> RunIndex:
@@ -181,13 +179,18 @@ def encode_index(index: RunIndex) -> bytes:
     return msgspec.msgpack.encode(index)
 
 
+@cache
+def _decoder() -> msgspec.msgpack.Decoder[RunIndex]:
+    return msgspec.msgpack.Decoder(RunIndex)
+
+
 def decode_index(data: bytes) -> RunIndex:
     """Read an index.
 
     Raises:
         msgspec.DecodeError: it is none.
     """
-    return _DECODER.decode(data)
+    return _decoder().decode(data)
 
 
 def applied_later(index: RunIndex, begun_ns: int, done_ns: int) -> RunIndex:
