@@ -26,7 +26,6 @@ from supervisor.evidence.held import Release
 from supervisor.evidence.naming import listed, show
 from supervisor.evidence.timeline import with_commit
 from supervisor.launch.durable import write_whole
-from supervisor.launch.journal import Left
 from supervisor.launch.stage import Stage
 from supervisor.log import envelope
 from supervisor.log.envelope import sign_envelope
@@ -45,6 +44,7 @@ from supervisor.watching import changed, observed, record_foreign, shared_names
 
 if TYPE_CHECKING:
     from supervisor.launch.inplace import InPlace
+    from supervisor.launch.journal import Left
     from supervisor.signals import Signals
     from supervisor.validating import Waiting
 

@@ -183,7 +183,7 @@ class Trial:
         self.consumer.flush()
         canary = self.prepared.canary
         tested = judge_canary(
-            self.tape.latest(),
+            self.tape.latest(actor.pid),
             actor,
             canary,
             marker_on_host=os.path.lexists(os.fsdecode(canary.marker)),

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 
 from policies.types import FilesMode
 from probes.kernel.watching import plan_looks
-from probes.shared import PlaceWatch
 from supervisor.events import Event, Origin, PlaceChanged, PlaceDeclared, PlaceUnwatched
 from supervisor.launch.mounts import parse_mountinfo
-from supervisor.launch.sharing import SharedStates
 from supervisor.values import dataclass, replace
 
 if TYPE_CHECKING:
+    from probes.shared import PlaceWatch
     from supervisor.evidence.collect import Observe
     from supervisor.evidence.file_facts import Observed, SharedNames
     from supervisor.launch.inplace import InPlace
+    from supervisor.launch.sharing import SharedStates
     from supervisor.launch.stage import Stage
     from supervisor.trial import Trial
 
@@ -69,6 +69,9 @@ def watched(trial: Trial) -> Iterator[None]:
     if not declared.shared:
         yield
         return
+    from probes.shared import PlaceWatch  # noqa: PLC0415 - most trials share nothing
+    from supervisor.launch.sharing import SharedStates  # noqa: PLC0415 - likewise
+
     own = {name: path for path in declared.shared for name in (path, *shown[path])}
     states = SharedStates(prepared.run.before_shared, own, state=os.fsencode(prepared.home.path))
     with PlaceWatch(tuple(declared.shared)) as watch:

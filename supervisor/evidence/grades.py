@@ -27,7 +27,7 @@ from supervisor.events import (
     ProcessExecuted,
     ProcessKey,
 )
-from supervisor.evidence.grader import EVERYTHING
+from supervisor.evidence.file_facts import EVERYTHING
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast
 from supervisor.evidence.said import GradeRun, ReferenceMet

@@ -14,7 +14,6 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -36,7 +35,6 @@ from supervisor.launch.removing import remove_tree
 from supervisor.launch.stage import Stage, read_regular
 from supervisor.launch.state import RunDir
 from supervisor.launch.tree import Tree, by_descriptor, is_below, split
-from supervisor.values import replace
 
 if TYPE_CHECKING:
     from supervisor.launch.snapshot import Snapshot
@@ -253,7 +251,7 @@ def _inside(path: bytes, workspace: bytes) -> bytes:
 
 
 def _line(path: bytes, state: FileState | None) -> bytes:
-    known = None if state is None else asdict(replace(state, modified_ns=None))
+    known = None if state is None else state.described()
     fields = {"path": os.fsdecode(path), "state": known}
     return json.dumps(fields, sort_keys=True, default=bytes.hex).encode() + b"\n"
 

@@ -19,7 +19,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from supervisor.evidence.file_facts import FileState
 from supervisor.launch.copying import copy_attributes, copy_entry
 from supervisor.launch.merged import Merged
 from supervisor.launch.observe import Observer
@@ -29,10 +28,6 @@ from supervisor.launch.whiteouts import Entry, read_entry
 from supervisor.values import dataclass, replace
 
 _KEPT = ("trusted.overlay.opaque", "trusted.overlay.redirect")
-
-
-_COMPARED = tuple(name for name in FileState.__annotations__ if name != "modified_ns")
-"""Of a state; two trials that do the same differ in the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +190,7 @@ def _line(touched: _Touched, observer: Observer) -> bytes:
         "path": os.fsdecode(touched.path),
         "opaque": entry.opaque,
         "moved": None if entry.redirect is None else os.fsdecode(entry.redirect),
-        "state": None if state is None else {name: getattr(state, name) for name in _COMPARED} | {"modified_ns": None},
+        "state": None if state is None else state.described(),
     }
     return json.dumps(told, sort_keys=True, default=bytes.hex).encode() + b"\n"
 

@@ -18,8 +18,7 @@ import msgspec
 from policies.types import FilesMode, Policy, ServiceState
 from supervisor.evidence.credentials import CREATED, PASSED
 from supervisor.evidence.facts import Facts, Route, Touch
-from supervisor.evidence.file_facts import FileHistory, FileState
-from supervisor.evidence.grader import EVERYTHING
+from supervisor.evidence.file_facts import EVERYTHING, FileHistory, FileState
 from supervisor.evidence.guard import CANARY
 from supervisor.evidence.naming import show
 from supervisor.evidence.said import GradeRun
