@@ -19,7 +19,7 @@ from supervisor.reading import verify_run
 from supervisor.report.separation import separation_json
 from supervisor.staged import applied_afterwards
 from supervisor.verdict.pairs import FULL, Separated, separate_pairs
-from supervisor.verdict.run_index import RunIndex, applied_later, decode_index
+from supervisor.verdict.run_index import RunIndex, applied_later, decode_index, head_of
 
 _NAMED = 5
 """How many runs a warning names."""
@@ -95,7 +95,7 @@ def separate_runs(home: Home, references: Sequence[str]) -> RunsSeparated:
     heads: list[RunIndex] = []
     for name, run in runs.items():
         index = _load(name, run)
-        heads.append(msgspec.structs.replace(index, contacts=(), staged=()))
+        heads.append(head_of(index))
         if len(runs) <= FULL:
             whole.append(index)
     known = {head.run: run for head, run in zip(heads, runs.values(), strict=True)}

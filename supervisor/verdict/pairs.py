@@ -5,7 +5,7 @@ The laws:
 1. An edge needs an effect of one run that another one met; the same read-only input is none.
 2. Whoever met a thing before another run first changed it, and changed nothing that the other met, is separate.
 3. A reset parts two runs only if it was checked: the later one found what the earlier one had found, after everything
-   of the earlier one had ended.
+   of the earlier one had ended, and somebody else had put it there: what a run put back itself still shows when.
 4. What a run with a problem, a gap or an unfinished effect did is not known: its edges are unresolved, never left out.
 5. Units are the components over connected and unresolved edges.
 
@@ -18,11 +18,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from supervisor.evidence.naming import show
+from supervisor.verdict.between import Between
 from supervisor.verdict.findings import Edge, Finding, mildest
+from supervisor.verdict.grounds import further_names
 from supervisor.verdict.meetings import Group, Indexes, Party, Resource, gather
-from supervisor.verdict.run_index import Contact, RunIndex
+from supervisor.verdict.run_index import Contact, RunIndex, head_of
 from supervisor.verdict.run_marks import mark_pairs, mark_units
 from supervisor.verdict.units import Components, components
 
@@ -51,17 +54,34 @@ def separate_pairs(heads: Sequence[RunIndex], indexes: Indexes) -> Separated:
         heads: the indexes in order; contacts may have been taken off to save memory.
         indexes: gives them whole, in the same order, each time that it is asked.
     """
-    if len(heads) <= FULL:
-        return _every_pair(heads, gather(indexes))
-    return _spanning(heads, gather(indexes))
+    return (_every_pair if len(heads) <= FULL else _spanning)(_read(heads, indexes))
+
+
+class _Material(NamedTuple):
+    """What pairs are judged from; no index is needed any more."""
+
+    heads: Sequence[RunIndex]
+    groups: list[Group]
+    between: Between
+
+
+def _read(heads: Sequence[RunIndex], indexes: Indexes) -> _Material:
+    """Read every index twice."""
+    heads = [head_of(head) if head.contacts else head for head in heads]
+    add = further_names(heads)
+    if add is not None:
+        heads = [add(head) for head in heads]
+    between = Between(heads)
+    return _Material(heads, gather(indexes if add is None else lambda: map(add, indexes()), between), between)
 
 
 # -- few runs: every pair ------------------------------------------------------------------------------------------
 
 
-def _every_pair(heads: Sequence[RunIndex], groups: list[Group]) -> Separated:
+def _every_pair(material: _Material) -> Separated:
+    heads, groups, between = material
     edges: dict[tuple[int, int], Edge] = {}
-    for finding in (*_met_by_pairs(heads, groups), *mark_pairs(heads)):
+    for finding in (*_met_by_pairs(heads, groups), *between.pairs(), *mark_pairs(heads)):
         one, other = sorted(finding.runs)
         edges.setdefault((one, other), Edge((one, other))).findings.append(finding)
     joined = [key for key, edge in edges.items() if edge.verdict != "separate"]
@@ -150,12 +170,19 @@ def _epochs(heads: Sequence[RunIndex], group: Group) -> list[list[Party]]:
         changers = [earlier for earlier in epochs[-1] if earlier.changed is not None]
         over = all(_over_ns(heads[earlier.run]) < heads[party.run].released_ns for earlier in epochs[-1])
         known = baseline is not None and group.path != b"" and party.found(group.path) == baseline
-        if changers and over and known:
+        if changers and over and known and not _shows_when(party, changers, group.path):
             epochs.append([])
         if not any(earlier.changed is not None for earlier in epochs[-1]) and party.changed is not None:
             baseline = party.found(group.path)
         epochs[-1].append(party)
     return epochs
+
+
+def _shows_when(party: Party, changers: Iterable[Party], path: bytes) -> bool:
+    """Tell whether a path bears the time at which one of those who changed it last did, so that nobody put it back."""
+    touched_ns = party.touched_ns(path)
+    changes = (changer.changed.times for changer in changers if changer.changed is not None)
+    return any(times is not None and touched_ns == times[1] != 0 for times in changes)
 
 
 def _over_ns(head: RunIndex) -> int:
@@ -197,12 +224,13 @@ def _paths(start: int, near: dict[int, list[int]]) -> dict[int, list[int]]:
 # -- many runs: only what forms units ------------------------------------------------------------------------------
 
 
-def _spanning(heads: Sequence[RunIndex], groups: list[Group]) -> Separated:
+def _spanning(material: _Material) -> Separated:
+    heads, groups, between = material
     sets, surely = Components(len(heads)), Components(len(heads))
     edges: dict[tuple[int, int], Edge] = {}
     omitted = 0
     grave_first = sorted(groups, key=lambda group: group.resource is Resource.ANYTHING)
-    for finding in (*_met_in_order(heads, grave_first), *mark_units(heads)):
+    for finding in (*_met_in_order(heads, grave_first), *between.units(), *mark_units(heads)):
         if finding.verdict == "separate":
             continue
         joins = sets.join(*finding.runs)

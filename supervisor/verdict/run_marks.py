@@ -6,13 +6,13 @@ two give the same components.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
 
 from supervisor.evidence.facts import Route
 from supervisor.verdict.findings import Finding
 from supervisor.verdict.locked import lock_meetings, with_lock_want
+from supervisor.verdict.placed import Placed, is_in
 from supervisor.verdict.run_index import Mark, RunIndex, Secret, Server
 
 _MADE = frozenset({"created", "written"})
@@ -209,7 +209,7 @@ def _unproved_units(heads: Sequence[RunIndex]) -> Iterator[Finding]:
     Of the runs that one gap reaches, the first to have it stands for all: the next ones are joined with that one.
     """
     everybody = range(len(heads))
-    places = _Places(heads)
+    places = Placed((place, run) for run, head in enumerate(heads) for place in _places(head))
     hubs: dict[object, int] = {}
     for run, head in enumerate(heads):
         for gap in (*([Mark("", "")] if head.problem is not None else ()), *head.gaps):
@@ -223,27 +223,6 @@ def _unproved_units(heads: Sequence[RunIndex]) -> Iterator[Finding]:
                 for other in beside if hub == run else (hub,):
                     if other != run:
                         yield from list(_unproved(heads, run, other))[:1]
-
-
-class _Places:
-    """Finds the runs with a place that overlaps a given one."""
-
-    def __init__(self, heads: Sequence[RunIndex]) -> None:
-        self._runs: dict[bytes, list[int]] = {}
-        for run, head in enumerate(heads):
-            for place in _places(head):
-                self._runs.setdefault(place.rstrip(b"/") + b"/", []).append(run)
-        self._sorted = sorted(self._runs)
-
-    def overlapping(self, place: bytes) -> Iterator[int]:
-        place = place.rstrip(b"/") + b"/"
-        for start in range(bisect_left(self._sorted, place), len(self._sorted)):
-            if not self._sorted[start].startswith(place):
-                break
-            yield from self._runs[self._sorted[start]]
-        parts = place.split(b"/")
-        for depth in range(1, len(parts) - 1):
-            yield from self._runs.get(b"/".join(parts[:depth]) + b"/", ())
 
 
 def _later_units(heads: Sequence[RunIndex]) -> Iterator[Finding]:
@@ -291,8 +270,7 @@ def _places(index: RunIndex) -> tuple[bytes, ...]:
 
 
 def _overlap(one: bytes, other: bytes) -> bool:
-    shorter, longer = sorted((one.rstrip(b"/"), other.rstrip(b"/")), key=len)
-    return longer == shorter or longer.startswith(shorter + b"/")
+    return is_in(one, other) or is_in(other, one)
 
 
 def _numbered(run: str, mark: Mark) -> tuple[str, ...]:

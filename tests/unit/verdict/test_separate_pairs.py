@@ -226,8 +226,8 @@ RUNS = st.builds(
 @given(st.lists(RUNS, max_size=8))
 def test_many_runs_make_the_units_that_few_runs_make(runs: list[RunIndex]) -> None:
     """The way that reads every group once joins neither more nor less than the way that looks at every pair."""
-    groups = pairs.gather(lambda: runs)
-    every, spanning = pairs._every_pair(runs, groups), pairs._spanning(runs, groups)
+    material = pairs._read(runs, lambda: runs)
+    every, spanning = pairs._every_pair(material), pairs._spanning(material)
     assert spanning.units == every.units
     assert (spanning.fewest, spanning.most) == (every.fewest, every.most)
 

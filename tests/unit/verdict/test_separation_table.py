@@ -183,7 +183,7 @@ def test_a_joining_verdict_cites_both_sides_or_says_why_not(one: RunIndex, other
 def test_many_runs_are_judged_as_two_are(one: RunIndex, other: RunIndex, expected: str) -> None:
     """The way for many gives the same units and the same bounds."""
     runs = (one, other)
-    found = pairs._spanning(runs, pairs.gather(lambda: runs))
+    found = pairs._spanning(pairs._read(runs, lambda: runs))
     assert len(found.units) == (2 if expected == "separate" else 1)
     assert found.most == (1 if expected == "connected" else 2)
 
