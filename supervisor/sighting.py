@@ -14,6 +14,7 @@ from supervisor.evidence.facts import Facts
 from supervisor.evidence.file_facts import ABSENT, Sight
 from supervisor.launch.inplace import InPlace
 from supervisor.launch.mounts import is_below
+from supervisor.launch.registry import began_ns
 from supervisor.launch.sights import find_grounds, look
 from supervisor.launch.stage import Stage
 from supervisor.trial import Trial
@@ -24,8 +25,8 @@ from supervisor.verdict.run_index import RunIndex, with_sights
 def look_at_found(trial: Trial, stage: Stage | InPlace, facts: Facts, workspace: bytes) -> tuple[Sight, ...]:
     """Give what the trial found at the paths that it met.
 
-    In its places that is all of them, with what was there. Elsewhere it is the files that have several names: there
-    nothing but a name can lead to what another run changed.
+    In its places that is all of them, with what was there. Elsewhere it is what was touched since there are runs here:
+    nothing else can be what another run, or somebody after one, changed.
     """
     met = paths_met(facts, workspace)
     shared = [path for path in met if trial.sharing is not None and trial.sharing.states.covers(path)]
@@ -35,9 +36,11 @@ def look_at_found(trial: Trial, stage: Stage | InPlace, facts: Facts, workspace:
     if trial.sharing is not None:
         found += trial.sharing.states.found(shared)
     found += stage.found(worked) if isinstance(stage, InPlace) else look(worked, digests=True)
-    several = (sight for sight in look(rest.difference(worked), digests=False) if sight.inode and sight.names > 1)
+    since_ns = began_ns(trial.prepared.home.path)
     kept = (sight for sight in found if sight.state != ABSENT or met[sight.path])
-    return tuple(sorted((*kept, *several), key=lambda sight: sight.path))
+    elsewhere = look(rest.difference(worked), digests=False)
+    recent = (sight for sight in elsewhere if sight.inode and sight.ctime_ns >= since_ns)
+    return tuple(sorted((*kept, *recent), key=lambda sight: sight.path))
 
 
 def add_sights(index: RunIndex, found: tuple[Sight, ...]) -> RunIndex:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from supervisor.report.lines import Line, line, verdict_span
 from supervisor.report.safe import harmless
+from supervisor.verdict.run_marks import DECLARED_DEPENDENCE
 
 if TYPE_CHECKING:
     from supervisor.verdict.findings import Edge
@@ -29,6 +30,8 @@ _CLOSING = {
     "acts-later": "the schedule or container taken away before the next run, or a policy that lets none be left",
     "run-without-proof": "the run again: what it did cannot be known any more",
     "declared-stream": 'unit = "run", if they are separate',
+    "declared-dependence": "no `depends_on`, if the one does not build on the other",
+    "unknown-writer": "a place of its own for each run, with what it is to find there before any run changes it",
     "foreign-writer": "a place that nobody but the runs writes to",
 }
 """What closes a route, by the rule that found it open."""
@@ -57,6 +60,7 @@ def _edge(names: list[str], edge: Edge) -> dict[str, Any]:
         "b": names[edge.runs[1]],
         "verdict": edge.verdict,
         "via": [names[run] for run in edge.via],
+        "modelled": any(finding.rule == DECLARED_DEPENDENCE for finding in edge.findings),
         "assumptions": edge.assumptions,
         "reasons": [
             {"rule": reason.rule, "text": reason.text, "events": list(reason.events)} for reason in edge.reasons

@@ -100,8 +100,7 @@ class Between:
     def begin(self, run: int, index: RunIndex) -> None:
         """Find the paths that may have been changed by somebody else: all others are forgotten at once."""
         for sight in index.found:
-            place = self._place(run, sight.path)
-            sources = self._sources_of(place) if place is not None else []
+            sources = self._sources_of(self._place(run, sight.path))
             if not sources:
                 continue
             first_ns = next((since_ns for since_ns, source in sources if source != run), _FOR_EVER)
@@ -133,10 +132,11 @@ class Between:
         if (parent := parent_of(contact.path)) in self._wanted:
             self._entries.setdefault(parent, []).append(span)
 
-    def _place(self, run: int, path: bytes) -> bytes | None:
+    def _place(self, run: int, path: bytes) -> bytes:
+        """Give the place of a run that a path lies in; outside of them it stands for itself."""
         head = self._heads[run]
         inside = (place for place in (*head.places, head.workspace) if place and is_in(path, place))
-        return max(inside, key=len, default=None)
+        return max(inside, key=len, default=path)
 
     def _sources_of(self, place: bytes) -> list[_Source]:
         if place not in self._sources:
@@ -179,7 +179,7 @@ class Between:
             for seen in self._found[path]:
                 place = self._place(seen.run, path)
                 before_ns = self._when(path, seen)
-                if place is not None and before_ns is not None:
+                if before_ns is not None:
                     was_so_ns = self._was_so_ns(path, seen)
                     unknown = _Unknown(path, before_ns, was_so_ns, bool(seen.sight.inode))
                     by_run.setdefault((seen.run, place), []).append(unknown)
@@ -202,7 +202,7 @@ class Between:
         told = {one.run for one in left if one.at_ns <= seen.at_ns}
         changed_ns = seen.sight.ctime_ns + TICK_NS
         if not any(self._may_be(span, changed_ns) for span in changes if span.run not in told):
-            sources = self._sources_of(self._place(seen.run, path) or b"/")
+            sources = self._sources_of(self._place(seen.run, path))
             if any(since_ns < changed_ns for since_ns, run in sources if run != seen.run):
                 return changed_ns
         return self._replaced(path, seen, changes)

@@ -56,6 +56,7 @@ def index_run(
         run=run,
         registered=registered,
         unit=policy.claim.unit,
+        depends_on=policy.claim.depends_on,
         released_ns=released_ns + offset_ns,
         ended_ns=ended_ns + offset_ns,
         workspace=workspace,

@@ -99,15 +99,15 @@ class Reader(Protocol):
         """Take it again, when all have been given once."""
 
 
-def gather(indexes: Indexes, reader: Reader | None = None) -> list[Group]:
+def gather(indexes: Indexes, *readers: Reader) -> list[Group]:
     """Bring together what one run changed and another one met.
 
     Memory grows with the number of changes, and with what is really shared.
     """
-    owner = _owners(indexes, reader)
+    owner = _owners(indexes, readers)
     groups: dict[Key, Group] = {}
     for run, index in enumerate(indexes()):
-        if reader is not None:
+        for reader in readers:
             reader.go_on(run, index)
         for key, resource, contact in _met_keys(index, run, owner):
             groups.setdefault(key, Group(resource)).party(run).meet(contact)
@@ -127,12 +127,12 @@ def gather(indexes: Indexes, reader: Reader | None = None) -> list[Group]:
 _PATH, _ENTRIES, _ANYTHING, _FILE = 1, 2, 3, 4
 
 
-def _owners(indexes: Indexes, reader: Reader | None) -> dict[Key, int]:
+def _owners(indexes: Indexes, readers: Iterable[Reader]) -> dict[Key, int]:
     """Tell who changed what: a run's number, or that there are several."""
     owner: dict[Key, int] = {}
     claim = owner.setdefault
     for run, index in enumerate(indexes()):
-        if reader is not None:
+        for reader in readers:
             reader.begin(run, index)
         parents: set[bytes] = set()
         for contact in index.contacts:

@@ -26,7 +26,7 @@ from supervisor.verdict.findings import Edge, Finding, mildest
 from supervisor.verdict.grounds import further_names
 from supervisor.verdict.meetings import Group, Indexes, Party, Resource, gather
 from supervisor.verdict.run_index import Contact, RunIndex, head_of
-from supervisor.verdict.run_marks import mark_pairs, mark_units
+from supervisor.verdict.run_marks import Reach, mark_pairs, mark_units
 from supervisor.verdict.units import Components, components
 
 FULL = 50
@@ -71,8 +71,9 @@ def _read(heads: Sequence[RunIndex], indexes: Indexes) -> _Material:
     add = further_names(heads)
     if add is not None:
         heads = [add(head) for head in heads]
-    between = Between(heads)
-    return _Material(heads, gather(indexes if add is None else lambda: map(add, indexes()), between), between)
+    between, reach = Between(heads), Reach(heads)
+    groups = gather(indexes if add is None else lambda: map(add, indexes()), between, reach)
+    return _Material(reach.add_to(heads), groups, between)
 
 
 # -- few runs: every pair ------------------------------------------------------------------------------------------

@@ -85,6 +85,7 @@ class RunIndex(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         problem: why this run proves nothing (missing, unsealed, not verified), None when it does.
         registered: digest of its line in the registry, None for a run from before there was one, or outside a home.
         unit: ``run``, or ``stream:NAME`` for runs that are declared to be one unit.
+        depends_on: runs on which it is declared to build.
         released_ns, ended_ns: from its release until nothing of it was alive.
         workspace: of the host; empty where the run had none.
         places: shared places, mounted into the box as they are; free of symlinks.
@@ -92,6 +93,7 @@ class RunIndex(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         found, left: of the paths of its places that it met, what was there before it; of those that it changed, and the
             directories that hold them, what was there at ``left_ns``.
         wrote: in which of its places it changed anything, and since when (`head_of`).
+        reached: places of others in which it met anything, of those where something of theirs may be hidden.
         staged: changes that stayed staged: nobody's contact, unless they are applied later (`applied_later`).
         applied_ns: when they were, 0 for never.
         gaps: those that cost separation. ``later``: effects of it that act, or may act, after its end.
@@ -102,6 +104,7 @@ class RunIndex(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     problem: str | None = None
     registered: str | None = None
     unit: str = "run"
+    depends_on: tuple[str, ...] = ()
     released_ns: int = 0
     ended_ns: int = 0
     workspace: bytes = b""
@@ -112,6 +115,7 @@ class RunIndex(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     left: tuple[Sight, ...] = ()
     left_ns: int = 0
     wrote: tuple[tuple[bytes, int], ...] = ()
+    reached: tuple[bytes, ...] = ()
     staged: tuple[Contact, ...] = ()
     applied_ns: int = 0
     servers: tuple[Server, ...] = ()

@@ -162,6 +162,8 @@ def test_a_gap_costs_where_it_may_hide_something() -> None:
     lost = (Mark("lost-events", "3 events are missing", (4,), "file"),)
     assert verdict(index("a", gaps=lost, workspace=b"/w"), index("b", start=15, workspace=b"/w/x")) == "unresolved"
     assert verdict(index("a", gaps=lost, workspace=b"/w"), index("b", start=15, workspace=b"/v")) == "separate"
+    assert verdict(index("a", gaps=lost, workspace=b"/w"), index("b", met("/w/x", 20), start=15)) == "unresolved"
+    assert verdict(index("a", gaps=lost, workspace=b"/w"), index("b", met("/wx", 20), start=15)) == "separate"
     left = (Mark("left-membership", "a process left", (4,), "process"),)
     assert verdict(index("a", gaps=left, workspace=b"/w"), index("b", start=15, workspace=b"/v")) == "unresolved"
 
@@ -220,6 +222,7 @@ RUNS = st.builds(
     gaps=st.lists(GAPS, max_size=1).map(tuple).flatmap(lambda gaps: st.sampled_from([(), (), (), gaps])),
     later=st.sampled_from([(), (), (), (Mark("acts-later", "cron"),)]),
     unit=st.sampled_from(["run", "run", "run", "stream:s"]),
+    depends_on=st.sampled_from([(), (), (), ("a",), ("ab", "z")]),
 )
 
 
