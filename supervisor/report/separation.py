@@ -75,11 +75,12 @@ def separation_lines(names: list[str], found: Separated) -> Iterator[Line]:
     """
     count = len(found.units)
     bound = f" (at most {found.most})" if found.most != found.fewest else ""
-    yield line(f"{len(names)} runs, {count} analysis unit{'s' if count != 1 else ''}{bound}")
+    yield line(f"{sum(map(len, found.units))} runs, {count} analysis unit{'s' if count != 1 else ''}{bound}")
     for unit in found.units:
         yield line(f"  {', '.join(harmless(names[run]) for run in unit)}")
     labels = _Labels(names)
-    direct = [edge for edge in found.edges if not edge.via]
+    asked = {run for unit in found.units for run in unit}
+    direct = [edge for edge in found.edges if not edge.via or not asked.issuperset(edge.via)]
     for edge in direct:
         yield from _edge_lines(labels, edge)
     if len(direct) < len(found.edges):
@@ -97,7 +98,8 @@ def separation_lines(names: list[str], found: Separated) -> Iterator[Line]:
 
 def _edge_lines(labels: _Labels, edge: Edge) -> Iterator[Line]:
     one, other = (labels.of[run] for run in edge.runs)
-    yield line(f"{one} and {other}: ", verdict_span(edge.verdict))
+    through = f" through {', '.join(labels.of[run] for run in edge.via)}, which nobody asked about" if edge.via else ""
+    yield line(f"{one} and {other}: ", verdict_span(edge.verdict), through)
     for reason in edge.reasons:
         cited = f" [{', '.join(map(labels.short, reason.events))}]" if reason.events else ""
         yield line(f"  {reason.rule}: {labels.short(reason.text)}{cited}")
@@ -156,7 +158,7 @@ def separation_svg(names: list[str], found: Separated) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" font-family="sans-serif">',
         "<title>Runs, and what joins them</title>",
     ]
-    parts += [_drawn_edge(names, edge, places) for edge in found.edges]
+    parts += [_drawn_edge(names, edge, places) for edge in found.edges if places.keys() >= {*edge.runs}]
     parts += [_drawn_run(names[run], *places[run]) for run in sorted(places)]
     return "\n".join([*parts, _legend(height), "</svg>", ""])
 

@@ -35,26 +35,41 @@ FULL = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Separated:
-    """The answer: ``units`` over run numbers; ``fewest`` and ``most`` bound how many there are.
+    """The answer: ``units`` over run numbers.
 
-    ``omitted`` counts findings that are not told because they join what is joined already.
+    ``surely`` are the units if nothing that is unresolved joins. ``omitted`` counts findings that are not told because
+    they join what is joined already.
     """
 
     units: list[list[int]]
     edges: list[Edge]
-    fewest: int
-    most: int
+    surely: list[list[int]]
     omitted: int = 0
 
+    @property
+    def fewest(self) -> int:
+        """How many units there are at least: what is unresolved joins."""
+        return len(self.units)
 
-def separate_pairs(heads: Sequence[RunIndex], indexes: Indexes) -> Separated:
+    @property
+    def most(self) -> int:
+        """How many there are at most: what is unresolved joins nothing."""
+        return len(self.surely)
+
+
+def separate_pairs(heads: Sequence[RunIndex], indexes: Indexes, *, asked: int | None = None) -> Separated:
     """Judge runs against each other.
 
     Args:
         heads: the indexes in order; contacts may have been taken off to save memory.
         indexes: gives them whole, in the same order, each time that it is asked.
+        asked: how many of them, the first ones, are asked about; the others can only lie in between. None: all.
     """
-    return (_every_pair if len(heads) <= FULL else _spanning)(_read(heads, indexes))
+    material = _read(heads, indexes)
+    found = _every_pair(material) if len(heads) <= FULL else _spanning(material)
+    if asked is None or asked == len(heads):
+        return found
+    return _of_those_asked(material, found, asked)
 
 
 class _Material(NamedTuple):
@@ -92,12 +107,11 @@ def _every_pair(material: _Material) -> Separated:
     return Separated(
         units=units,
         edges=[edges[key] for key in sorted(edges)],
-        fewest=len(units),
-        most=len(components(len(heads), connected)),
+        surely=components(len(heads), connected),
     )
 
 
-def _met_by_pairs(heads: Sequence[RunIndex], groups: list[Group]) -> Iterator[Finding]:
+def _met_by_pairs(heads: Sequence[RunIndex], groups: Iterable[Group]) -> Iterator[Finding]:
     for group in groups:
         epochs = _epochs(heads, group)
         for number, epoch in enumerate(epochs):
@@ -191,14 +205,46 @@ def _over_ns(head: RunIndex) -> int:
     return max(head.ended_ns, head.applied_ns)
 
 
-def _through_others(units: list[list[int]], edges: dict[tuple[int, int], Edge], joined: set[tuple[int, int]]) -> None:
+def _of_those_asked(material: _Material, found: Separated, asked: int) -> Separated:
+    """Leave out the runs that only lie in between, but for what they join."""
+    heads, groups, between = material
+    edges = {edge.runs: edge for edge in found.edges}
+    if len(heads) > FULL >= asked:
+        for finding in (*_met_by_pairs(heads, _parts(groups, asked)), *between.pairs(), *mark_pairs(heads[:asked])):
+            one, other = sorted(finding.runs)
+            if other < asked:
+                edges.setdefault((one, other), Edge((one, other))).findings.append(finding)
+        _through_others(found.units, edges, {key for key, edge in edges.items() if edge.verdict != "separate"}, asked)
+    told = [edges[key] for key in sorted(edges) if asked > FULL or key[1] < asked]
+    return Separated(
+        units=_among(found.units, asked), edges=told, surely=_among(found.surely, asked), omitted=found.omitted
+    )
+
+
+def _parts(groups: Iterable[Group], asked: int) -> Iterator[Group]:
+    for group in groups:
+        parties = {run: party for run, party in group.parties.items() if run < asked}
+        if len(parties) > 1:
+            yield Group(group.resource, parties, group.path)
+
+
+def _among(units: Iterable[Iterable[int]], asked: int) -> list[list[int]]:
+    return [part for unit in units if (part := [run for run in unit if run < asked])]
+
+
+def _through_others(
+    units: list[list[int]],
+    edges: dict[tuple[int, int], Edge],
+    joined: set[tuple[int, int]],
+    asked: int | None = None,
+) -> None:
     """Name the runs in the middle for every pair of one unit that no finding joins directly."""
     near: dict[int, list[int]] = {}
     for one, other in sorted(joined):
         near.setdefault(one, []).append(other)
         near.setdefault(other, []).append(one)
     direct = {pair: edges[pair].verdict for pair in joined}
-    for unit in units:
+    for unit in units if asked is None else _among(units, asked):
         for start in unit:
             paths = _paths(start, near)
             for end in (member for member in unit if member > start and (start, member) not in joined):
@@ -246,8 +292,7 @@ def _spanning(material: _Material) -> Separated:
     return Separated(
         units=units,
         edges=[edges[key] for key in sorted(edges)],
-        fewest=len(units),
-        most=len(surely.sets()),
+        surely=surely.sets(),
         omitted=omitted,
     )
 

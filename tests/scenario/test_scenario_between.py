@@ -119,3 +119,23 @@ def test_one_place_that_is_mounted_twice_is_one_place(lab: Lab, place: Path) -> 
         subprocess.run(["umount", twin], check=True)
     (edge,) = json.loads(lab.call("separate", first.report["run"], second.report["run"], "--json").stdout)["edges"]
     assert (edge["verdict"], rules(edge)) == ("connected", {"met-a-change"})
+
+
+def test_a_run_that_nobody_asked_about_is_named_where_it_lies_in_between(lab: Lab, place: Path) -> None:
+    """It carried what the first one wrote to the last one; without it, or asked about what came after, nothing did."""
+    runs = {}
+    deeds = {"first": "echo 2 > $P/f", "middle": "cat $P/f > $P/copy", "last": "cat $P/copy", "later": "cat $P/g"}
+    for name, script in deeds.items():
+        options = ("--shared", str(place), "--commit", "never")
+        runs[name] = lab.run(*options, "--", "sh", "-c", f"P={place}\n{script}").report["run"]
+
+    def edges(*names: str) -> list[dict[str, Any]]:
+        answer = json.loads(lab.call("separate", *(runs[name] for name in names), "--json").stdout)
+        assert sorted(run for unit in answer["units"] for run in unit) == sorted(runs[name] for name in names)
+        return list(answer["edges"])
+
+    (through,) = edges("first", "last")
+    assert (through["verdict"], through["via"]) == ("connected", [runs["middle"]])
+    assert runs["middle"].rpartition("-")[2].encode() in lab.call("separate", runs["first"], runs["last"]).stdout
+    assert edges("first", "later") == []
+    assert edges("last", "later") == []

@@ -181,6 +181,21 @@ def test_what_acts_later_bears_on_who_ends_later() -> None:
     assert verdict(index("a", later=later, start=30), index("b", start=15)) == "separate"
 
 
+@pytest.mark.parametrize("full", [2, 50])
+def test_who_is_not_asked_about_joins_all_the_same(monkeypatch: pytest.MonkeyPatch, full: int) -> None:
+    """A run in the middle is named, and no unit has it; also where it is one of many."""
+    monkeypatch.setattr(pairs, "FULL", full)
+    a, b = index("a", changed("/s/x", 5)), index("b", met("/s/y", 40), start=35)
+    between = index("c", met("/s/x", 20), changed("/s/y", 21), start=15)
+    runs = (a, b, between)
+    found = separate_pairs(runs, lambda: runs, asked=2)
+    assert (found.units, found.most) == ([[0, 1]], 1)
+    (edge,) = found.edges
+    assert (edge.runs, edge.verdict, edge.via) == ((0, 1), "connected", (2,))
+    beside = (a, b, index("c", start=15))
+    assert separate_pairs(beside, lambda: beside, asked=2).units == [[0], [1]]
+
+
 PATHS = st.sampled_from(["/s", "/s/x", "/s/x/y", "/s/z", "/w/a", "/w/b"])
 STATES = st.sampled_from([None, "one", "two"])
 CONTACTS = st.one_of(
