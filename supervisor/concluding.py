@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from policies.canonical import policy_digest
@@ -27,7 +26,6 @@ from supervisor.evidence.held import Release
 from supervisor.evidence.naming import listed, show
 from supervisor.evidence.timeline import with_commit
 from supervisor.launch.durable import write_whole
-from supervisor.launch.inplace import InPlace
 from supervisor.launch.journal import Left
 from supervisor.launch.stage import Stage
 from supervisor.log import envelope
@@ -39,7 +37,7 @@ from supervisor.request import Outcome, Phase
 from supervisor.searching import Outgoing, redacted_paths, search
 from supervisor.sighting import add_sights, look_at_found
 from supervisor.trial import Trial
-from supervisor.values import dataclass
+from supervisor.values import dataclass, replace
 from supervisor.verdict.argue import argue
 from supervisor.verdict.completion import Completion, LogFigures, json_parts
 from supervisor.verdict.indexing import index_run
@@ -48,6 +46,7 @@ from supervisor.verdict.run_index import encode_index
 from supervisor.watching import changed, observed, record_foreign, shared_names
 
 if TYPE_CHECKING:
+    from supervisor.launch.inplace import InPlace
     from supervisor.signals import Signals
     from supervisor.validating import Waiting
 
@@ -87,7 +86,7 @@ def conclude(trial: Trial, stage: Stage | InPlace, signals: Signals) -> Outcome:
     missed = _seal(trial, completion, _Written(completion=_write(trial, completion), index=index), stage)
     if trial.sharing is not None:
         trial.sharing.states.reduce()
-    if isinstance(stage, InPlace):
+    if not isinstance(stage, Stage):
         stage.reduce()
     elif completion.stage is not None and completion.stage.state in {APPLIED, DISCARDED}:
         stage.discard()  # what was applied is on the host or not wanted, and its digest is in the seal
@@ -161,7 +160,7 @@ def _schedules(trial: Trial, stage: Stage | InPlace, facts: Facts) -> Facts:
 def _commit(trial: Trial, stage: Stage | InPlace, facts: Facts, signals: Signals) -> Facts:
     """Apply the stage if the policy says so; what became of it is an event and a fact."""
     files = trial.prepared.request.policy.files
-    if isinstance(stage, InPlace):
+    if not isinstance(stage, Stage):
         return facts
     waiting = _waiting(trial, stage, facts, signals)
     refusal = None
@@ -329,7 +328,7 @@ def _seal(
     prepared = trial.prepared
     attestation = sign_envelope(make_statement(completion, prepared.run.completion.read_bytes()), prepared.key)
     trial.room.persist(lambda: write_whole(prepared.run.path / envelope.NAME, attestation))
-    digest = _NOTHING_STAGED if isinstance(stage, InPlace) else stage.digest()
+    digest = stage.digest() if isinstance(stage, Stage) else _NOTHING_STAGED
     whole = trial.log.seal(
         lambda n: TrialSealed(
             n=n,

@@ -15,7 +15,6 @@ import os
 import select
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +56,7 @@ from supervisor.log.signer import Signer
 from supervisor.log.writer import LogWriter
 from supervisor.redacting import redact_event
 from supervisor.tape import Tape, record
+from supervisor.values import dataclass, field
 
 SHELL = b"/bin/sh"
 SCHEMA = "grade/1"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +19,7 @@ from supervisor.launch.state import Home, RunDir
 from supervisor.reading import verify_run
 from supervisor.report.separation import separation_json
 from supervisor.staged import applied_afterwards
+from supervisor.values import dataclass
 from supervisor.verdict.pairs import FULL, Separated, separate_pairs
 from supervisor.verdict.run_index import RunIndex, applied_later, decode_index, head_of
 

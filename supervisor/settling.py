@@ -18,7 +18,6 @@ import os
 import select
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from dataclasses import replace as dataclass_replace
 from datetime import datetime
 from pathlib import Path
@@ -49,6 +48,7 @@ from supervisor.report.attestation import make_statement
 from supervisor.service_watch import ServiceWatch
 from supervisor.signals import ENDING, Signals
 from supervisor.tape import record
+from supervisor.values import dataclass, field
 from supervisor.verdict.completion import Completion, LogFigures, to_json
 from supervisor.verdict.settled_later import LaterAnswer, open_services, settle_later
 

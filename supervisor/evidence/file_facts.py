@@ -11,7 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from supervisor.events import Kind, ProcessKey
-from supervisor.values import dataclass, field
+from supervisor.values import dataclass
 
 
 class ChangeKind(StrEnum):
@@ -54,7 +54,18 @@ class FileState:
     size_bytes: int
     xattrs: tuple[tuple[str, bytes], ...] = ()
     problem: str | None = None
-    modified_ns: int | None = field(default=None, compare=False)
+    modified_ns: int | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """Compare all but the time."""
+        return isinstance(other, FileState) and self._compared() == other._compared()
+
+    def __hash__(self) -> int:
+        """Give the same for equal ones."""
+        return hash(self._compared())
+
+    def _compared(self) -> tuple[object, ...]:
+        return self.kind, self.digest, self.mode, self.uid, self.gid, self.size_bytes, self.xattrs, self.problem
 
 
 def state_digest(state: FileState | None) -> str | None:

@@ -7,13 +7,13 @@ history, and no more.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 
 from policies.triggers import Trigger
 from supervisor.events import Event, Kind, ScheduleFound
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.file_facts import FileHistory
 from supervisor.evidence.routes import Schedule
+from supervisor.values import replace
 
 _RUNNABLE = frozenset({Kind.FILE, Kind.SYMLINK})
 _ANY_MODE = 0o777

@@ -12,7 +12,6 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from typing import TypeVar, assert_never
 
 from supervisor.errors import MachineError
@@ -34,6 +33,7 @@ from supervisor.launch.journal import (
 )
 from supervisor.launch.plan import CHANGED, REFUSED
 from supervisor.launch.tree import Tree, by_descriptor, join
+from supervisor.values import dataclass, replace
 
 _IN_THE_WAY = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ELOOP})
 _REFUSED = frozenset({errno.EPERM, errno.EACCES, errno.EBUSY, errno.EROFS, errno.EXDEV})

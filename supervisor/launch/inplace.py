@@ -14,7 +14,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -32,10 +32,12 @@ from supervisor.launch.inventory import (
 from supervisor.launch.linked import find_recorded
 from supervisor.launch.observe import Observer, problem
 from supervisor.launch.recording import take_inventory
+from supervisor.launch.removing import remove_tree
 from supervisor.launch.sights import recorded
 from supervisor.launch.stage import Stage, read_regular
 from supervisor.launch.state import RunDir
 from supervisor.launch.tree import Tree, by_descriptor, is_below, split
+from supervisor.values import replace
 
 if TYPE_CHECKING:
     from supervisor.launch.snapshot import Snapshot
@@ -216,9 +218,7 @@ class InPlace:
         """Forget what was before, and what was written outside the workspace."""
         self.close()
         self._stage.discard()
-        import shutil  # noqa: PLC0415 - 3 ms
-
-        shutil.rmtree(self.run.before, ignore_errors=True)
+        remove_tree(self.run.before)
 
     def compared(self) -> tuple[bytes, ...]:
         """Give the paths that were found changed when the run ended, sorted.
@@ -234,11 +234,9 @@ class InPlace:
 
 def _capture(writes: InPlace, paths: Iterable[bytes], target: Path) -> Snapshot:
     """Copy what is at some paths now, at the same places below ``target/upper``; the digest also says what is gone."""
-    import shutil  # noqa: PLC0415 - 3 ms
-
     from supervisor.launch.snapshot import Snapshot  # noqa: PLC0415 - only trials that leave something alive need it
 
-    shutil.rmtree(target, ignore_errors=True)
+    remove_tree(target)
     upper = target / "upper"
     upper.mkdir(mode=0o700, parents=True)
     digest, files, size_bytes = hashlib.sha256(), 0, 0

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supervisor.errors import MachineError
 from supervisor.launch.merged import Merged
 from supervisor.launch.observe import Observer, read_xattrs
+from supervisor.launch.removing import remove_tree
 from supervisor.launch.tree import Tree, is_below, join
-from supervisor.values import dataclass
+from supervisor.values import dataclass, replace
 
 if TYPE_CHECKING:
     from supervisor.launch.commit import CommitResult
@@ -165,9 +165,7 @@ class Layer:
             near = path in paths or any(is_below(one, path) or is_below(path, one) for one in paths)
             return near and allowed(path)
 
-        import shutil  # noqa: PLC0415 - 3 ms
-
-        shutil.rmtree(self._forced, ignore_errors=True)
+        remove_tree(self._forced)
         self._forced.mkdir(mode=0o700)
         found = self._commit(wanted, Journal(self._forced, durable=durable), fault, resumed=False, force=True)
         kept = [left for left in found.left if left.why != REFUSED]

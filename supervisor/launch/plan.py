@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 from supervisor.launch.journal import (
     Copy,
@@ -34,6 +33,7 @@ from supervisor.launch.journal import (
 from supervisor.launch.merged import Merged, Node
 from supervisor.launch.observe import read_xattrs
 from supervisor.launch.tree import Tree, by_descriptor, is_below, join, split
+from supervisor.values import dataclass, field
 
 CHANGED = "changed on the host"
 REFUSED = "not allowed"

@@ -16,7 +16,6 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -24,14 +23,15 @@ from supervisor.evidence.file_facts import FileState
 from supervisor.launch.copying import copy_attributes, copy_entry
 from supervisor.launch.merged import Merged
 from supervisor.launch.observe import Observer
+from supervisor.launch.removing import remove_tree
 from supervisor.launch.tree import Tree, by_descriptor, join, split
 from supervisor.launch.whiteouts import Entry, read_entry
-from supervisor.values import dataclass
+from supervisor.values import dataclass, replace
 
 _KEPT = ("trusted.overlay.opaque", "trusted.overlay.redirect")
 
 
-_COMPARED = tuple(one.name for one in fields(FileState) if one.name != "modified_ns")
+_COMPARED = tuple(name for name in FileState.__annotations__ if name != "modified_ns")
 """Of a state; two trials that do the same differ in the time."""
 
 
@@ -106,9 +106,7 @@ def capture(view: Merged, footprint: Footprint, observer: Observer, target: Path
         observer: digests content.
         target: the directory to make; an older snapshot in it is removed.
     """
-    import shutil  # noqa: PLC0415 - 3 ms
-
-    shutil.rmtree(target, ignore_errors=True)
+    remove_tree(target)
     upper = target / "upper"
     upper.mkdir(mode=0o700, parents=True)
     with Tree(upper) as tree:

@@ -16,7 +16,6 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -29,8 +28,10 @@ from supervisor.launch.durable import write_whole
 from supervisor.launch.layer import Layer
 from supervisor.launch.merged import Merged
 from supervisor.launch.observe import Observer, link_or_directory, problem
+from supervisor.launch.removing import remove_tree
 from supervisor.launch.state import RunDir
 from supervisor.launch.tree import Tree, by_descriptor, is_below, join, split
+from supervisor.values import replace
 
 if TYPE_CHECKING:
     from supervisor.launch.commit import CommitResult
@@ -273,9 +274,7 @@ class Stage:
             message = f"commit of run {self.run.id} was interrupted"
             raise UsageError(message, place="RUN", hint=f"supervise commit {self.run.id} finishes it")
         for directory in (self.upper, self.work, self.run.nested, self.run.outside):
-            import shutil  # noqa: PLC0415 - 3 ms
-
-            shutil.rmtree(directory, ignore_errors=True)
+            remove_tree(directory)
 
     # -- looking ---------------------------------------------------------------------------------------------------
 

@@ -35,6 +35,11 @@ _CLOSING = {
     "foreign-writer": "a place that nobody but the runs writes to",
 }
 """What closes a route, by the rule that found it open."""
+SAMPLES = (
+    "each run counts once: several samples inside one of them are one unit, since nobody outside sees into an address "
+    "space; a run of its own (`supervise`) for each sample gives each its own cgroup"
+)
+"""What no log can tell, and is said beside every answer."""
 _COLOURS = {"connected": "#b3261e", "unresolved": "#b06f00", "separate": "#8a8a8a"}
 _STYLES = {"connected": "solid", "unresolved": "dashed", "separate": "dotted"}
 _DOT = 26
@@ -50,6 +55,7 @@ def separation_json(names: list[str], found: Separated) -> dict[str, Any]:
         "units_at_least": found.fewest,
         "units_at_most": found.most,
         "edges": [_edge(names, edge) for edge in found.edges],
+        "samples": SAMPLES,
     }
     return answer | ({"edges_omitted": found.omitted} if found.omitted else {})
 
@@ -78,6 +84,7 @@ def separation_lines(names: list[str], found: Separated) -> Iterator[Line]:
     yield line(f"{sum(map(len, found.units))} runs, {count} analysis unit{'s' if count != 1 else ''}{bound}")
     for unit in found.units:
         yield line(f"  {', '.join(harmless(names[run]) for run in unit)}")
+    yield line(f"  {SAMPLES}")
     labels = _Labels(names)
     asked = {run for unit in found.units for run in unit}
     direct = [edge for edge in found.edges if not edge.via or not asked.issuperset(edge.via)]

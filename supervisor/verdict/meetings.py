@@ -13,10 +13,10 @@ The laws:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from supervisor.values import dataclass, field
 from supervisor.verdict.grounds import File, files_of
 from supervisor.verdict.placed import parent_of
 from supervisor.verdict.run_index import Contact, RunIndex

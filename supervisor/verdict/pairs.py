@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from supervisor.evidence.naming import show
+from supervisor.values import dataclass
 from supervisor.verdict.between import Between
 from supervisor.verdict.findings import Edge, Finding, mildest
 from supervisor.verdict.grounds import further_names

@@ -10,11 +10,11 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from policies.types import PeriodKind, Policy, ServiceState, ServiceStatus
+from supervisor.values import dataclass
 from supervisor.verdict.completion import Completion, Finality, OpenEffect, Proof, Reason
 from supervisor.verdict.judge import combine
 
