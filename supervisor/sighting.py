@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from supervisor import clock
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.file_facts import ABSENT, Sight
-from supervisor.launch.inplace import InPlace
 from supervisor.launch.mounts import is_below
 from supervisor.launch.registry import began_ns
 from supervisor.launch.sights import find_grounds, look
 from supervisor.launch.stage import Stage
-from supervisor.trial import Trial
 from supervisor.verdict.indexing import paths_met
 from supervisor.verdict.run_index import RunIndex, with_sights
+
+if TYPE_CHECKING:
+    from supervisor.launch.inplace import InPlace
+    from supervisor.trial import Trial
 
 
 def look_at_found(trial: Trial, stage: Stage | InPlace, facts: Facts, workspace: bytes) -> tuple[Sight, ...]:
@@ -35,7 +38,7 @@ def look_at_found(trial: Trial, stage: Stage | InPlace, facts: Facts, workspace:
     found: list[Sight] = []
     if trial.sharing is not None:
         found += trial.sharing.states.found(shared)
-    found += stage.found(worked) if isinstance(stage, InPlace) else look(worked, digests=True)
+    found += look(worked, digests=True) if isinstance(stage, Stage) else stage.found(worked)
     since_ns = began_ns(trial.prepared.home.path)
     kept = (sight for sight in found if sight.state != ABSENT or met[sight.path])
     elsewhere = look(rest.difference(worked), digests=False)

@@ -10,12 +10,15 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from supervisor.evidence.file_facts import ABSENT, Ground, Sight, state_digest
-from supervisor.launch.inventory import Inventory, Recorded
 from supervisor.launch.mounts import mount_of, place_in_filesystem, read_mounts
 from supervisor.launch.observe import Observer
 from supervisor.launch.tree import Tree, split
+
+if TYPE_CHECKING:
+    from supervisor.launch.inventory import Inventory, Recorded
 
 MOST_DIGESTED_BYTES = 16 << 20
 """A file that was only read is digested up to this size: of a larger one it is not known that it was put back."""

@@ -35,10 +35,7 @@ _CLOSING = {
     "foreign-writer": "a place that nobody but the runs writes to",
 }
 """What closes a route, by the rule that found it open."""
-SAMPLES = (
-    "each run counts once: several samples inside one of them are one unit, since nobody outside sees into an address "
-    "space; a run of its own (`supervise`) for each sample gives each its own cgroup"
-)
+SAMPLES = "several samples inside one run are one unit: give each its own `supervise`, and with it a cgroup"
 """What no log can tell, and is said beside every answer."""
 _COLOURS = {"connected": "#b3261e", "unresolved": "#b06f00", "separate": "#8a8a8a"}
 _STYLES = {"connected": "solid", "unresolved": "dashed", "separate": "dotted"}
@@ -84,7 +81,6 @@ def separation_lines(names: list[str], found: Separated) -> Iterator[Line]:
     yield line(f"{sum(map(len, found.units))} runs, {count} analysis unit{'s' if count != 1 else ''}{bound}")
     for unit in found.units:
         yield line(f"  {', '.join(harmless(names[run]) for run in unit)}")
-    yield line(f"  {SAMPLES}")
     labels = _Labels(names)
     asked = {run for unit in found.units for run in unit}
     direct = [edge for edge in found.edges if not edge.via or not asked.issuperset(edge.via)]
@@ -96,6 +92,7 @@ def separation_lines(names: list[str], found: Separated) -> Iterator[Line]:
         yield line(f"{pairs} joined through runs in between (`--json` names them)")
     if found.omitted:
         yield line(f"{found.omitted} findings join what is joined already and are not told")
+    yield line(SAMPLES)
     rules = dict.fromkeys(reason.rule for edge in direct if edge.verdict != "separate" for reason in edge.reasons)
     closing = [(rule, _CLOSING[rule]) for rule in rules if rule in _CLOSING]
     if closing:
