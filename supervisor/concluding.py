@@ -21,7 +21,7 @@ from supervisor.errors import SuperviseError
 from supervisor.events import Event, Origin, StageCommitted, StatesRecorded, TrialCounted, TrialSealed
 from supervisor.evidence.collect import collect
 from supervisor.evidence.facts import Facts
-from supervisor.evidence.file_facts import Observed, SharedNames
+from supervisor.evidence.file_facts import Observed, SharedNames, Sight
 from supervisor.evidence.held import Release
 from supervisor.evidence.naming import listed, show
 from supervisor.evidence.timeline import with_commit
@@ -34,12 +34,14 @@ from supervisor.recorded import Recorder
 from supervisor.report.attestation import make_statement
 from supervisor.request import Outcome, Phase
 from supervisor.searching import Outgoing, redacted_paths, search
+from supervisor.sighting import add_sights, look_at_found
 from supervisor.trial import Trial
 from supervisor.values import dataclass, replace
 from supervisor.verdict.argue import argue
 from supervisor.verdict.completion import Completion, LogFigures, json_parts
+from supervisor.verdict.indexing import index_run
 from supervisor.verdict.judge import Judgement, judge
-from supervisor.verdict.run_index import encode_index, index_run
+from supervisor.verdict.run_index import encode_index
 from supervisor.watching import changed, observed, record_foreign, shared_names
 
 if TYPE_CHECKING:
@@ -76,9 +78,10 @@ def conclude(trial: Trial, stage: Stage | InPlace, signals: Signals) -> Outcome:
     on_disk = redacted_paths(trial, changed(trial, stage.changed))
     facts = search(trial, _collect(trial, stage, outgoing, on_disk), outgoing, on_disk)
     facts = _schedules(trial, stage, facts)
+    found = look_at_found(trial, stage, facts, os.fsencode(trial.prepared.workspace))
     facts = _commit(trial, stage, facts, signals)
     judgement = judge(facts, trial.prepared.request.policy)
-    index = _write_index(trial, facts, judgement)
+    index = _write_index(trial, facts, judgement, found)
     completion = _argue(trial, facts, judgement)
     missed = _seal(trial, completion, _Written(completion=_write(trial, completion), index=index), stage)
     if trial.sharing is not None:
@@ -284,7 +287,7 @@ class _Written:
     index: str
 
 
-def _write_index(trial: Trial, facts: Facts, judgement: Judgement) -> str:
+def _write_index(trial: Trial, facts: Facts, judgement: Judgement, found: tuple[Sight, ...]) -> str:
     """Write what the run says to others; gives its digest."""
     prepared = trial.prepared
     index = index_run(
@@ -293,9 +296,10 @@ def _write_index(trial: Trial, facts: Facts, judgement: Judgement) -> str:
         judgement,
         run=prepared.run.id,
         workspace=os.fsencode(prepared.workspace),
+        places=tuple(prepared.declared.shared),
         registered=trial.registered,
     )
-    data = encode_index(index)
+    data = encode_index(add_sights(index, found))
     trial.room.persist(lambda: write_whole(prepared.run.index, data))
     return _digest(data)
 

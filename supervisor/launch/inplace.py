@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from policies.globs import compile_globs
 from supervisor.errors import UsageError
-from supervisor.evidence.file_facts import FileState, Observed, SharedNames
+from supervisor.evidence.file_facts import FileState, Observed, SharedNames, Sight
 from supervisor.launch.copying import copy_attributes, copy_entry
 from supervisor.launch.inventory import (
     Bounds,
@@ -32,6 +32,7 @@ from supervisor.launch.linked import find_recorded
 from supervisor.launch.observe import Observer, problem
 from supervisor.launch.recording import take_inventory
 from supervisor.launch.removing import remove_tree
+from supervisor.launch.sights import recorded
 from supervisor.launch.stage import Stage, read_regular
 from supervisor.launch.state import RunDir
 from supervisor.launch.tree import Tree, by_descriptor, is_below, split
@@ -144,6 +145,11 @@ class InPlace:
         except OSError as err:
             after = problem(f"cannot be read: {err.strerror}")
         return Observed(before=before, after=after)
+
+    def found(self, paths: Iterable[bytes]) -> Iterator[Sight]:
+        """Give what some paths of the workspace were before the trial, as far as it was recorded."""
+        sights = (recorded(self.inventory, path) for path in paths if self.inventory.covers(path))
+        yield from (sight for sight in sights if sight is not None)
 
     def read(self, path: bytes, at_most: int) -> bytes | None:
         """Read a regular file as the trial left it; None when it is none, is longer, or cannot be read.
