@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from policies.credentials import (
     Secret,
+    absolute_glob,
     credential_data,
     filter_environ,
     find_secrets,
@@ -105,7 +106,8 @@ class Credentials:
         data = credential_data()
         placed = tuple(self._placed())
         hidden = [path for path in masked if path not in {planted.path for planted in self.planted}]
-        own = masked_globs(None, workspace=self.workspace, mask=tuple(_with_home(self.mask, self.home)))
+        mask = tuple(absolute_glob(glob, self.home, self.workspace) for glob in self.mask)
+        own = masked_globs(None, workspace=self.workspace, mask=mask)
         yield (
             CredentialGuarded,
             {
@@ -261,8 +263,3 @@ def _named_sockets(environ: Mapping[str, str]) -> Iterator[str]:
         path = value.removeprefix("unix:").removeprefix("path=").removeprefix("//").split(",")[0]
         if path.startswith("/"):
             yield path
-
-
-def _with_home(mask: tuple[str, ...], home: str | None) -> Iterator[str]:
-    for glob in mask:
-        yield f"{home}/{glob[2:]}" if glob.startswith("~/") and home else glob
