@@ -160,7 +160,7 @@ def read_completion(run: RunDir) -> Completion:
 
 
 def verify_run(run: RunDir, *, key: str | None = None, witnessed: Path | None = None) -> Verified:
-    """Verify a run's log, its signatures, the documents that its seal binds, and all that was sealed later.
+    """Verify a run's log, its signatures, the documents that its seal binds, its captures, and what was sealed later.
 
     Args:
         run: the run.
@@ -171,6 +171,10 @@ def verify_run(run: RunDir, *, key: str | None = None, witnessed: Path | None = 
         LogError: something is not as it was, or there is nothing to verify.
     """
     verified = verify_log(run.path, key=key, witnessed=witnessed)
+    if verified.captures:
+        from supervisor.launch.kept import verify_captures  # noqa: PLC0415 - few runs have one
+
+        verify_captures(run.path, _workspace(run), verified.captures)
     roots = {".": verified.root}
     for later in _later(run.path / ADDENDA):
         if not _counts_for_nothing(later):

@@ -149,7 +149,8 @@ def _settle(home: Home, run: RunDir, environ: Mapping[str, str], for_s: float | 
     if reading.problem is not None or reading.completion is None:
         message = f"expected a run whose log verifies, got: {reading.problem}"
         raise LogError(message, place=run.id)
-    policy = read_manifest(run.read_manifest(), place=str(run.manifest)).policy
+    manifest = read_manifest(run.read_manifest(), place=str(run.manifest))
+    policy = manifest.policy
     waiting = open_services(reading.completion, policy)
     if not waiting:
         return Settled(completion=reading.completion)

@@ -57,8 +57,12 @@ class GradeFinished(Event, frozen=True, kw_only=True):
 
 
 class OutcomeCaptured(Event, frozen=True, kw_only=True):
-    """The outcome as it was when the trial was over was kept, for graders now and later. ``digest`` covers it."""
+    """The outcome as it was when the trial was over was kept, for graders now and later. ``digest`` covers it.
+
+    ``form`` is as in `supervisor.events.trial.TrialSnapshotted`.
+    """
 
     digest: str
     files: int
     size_bytes: int
+    form: int = 1
