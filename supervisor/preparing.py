@@ -22,7 +22,7 @@ from policies.types import FilesMode, Outside, Policy
 from supervisor import clock
 from supervisor.canary import Canary
 from supervisor.credentials import Credentials, prepare_credentials
-from supervisor.declared import Declared, find_declared
+from supervisor.declared import Declared, device_number, find_declared
 from supervisor.errors import UsageError
 from supervisor.launch import trial_notes
 from supervisor.launch.boxspec import BoxSpec
@@ -314,7 +314,7 @@ def _sockets(request: RunRequest) -> tuple[ShownSocket, ...]:
             if not path.is_socket():
                 raise UsageError(f"expected a unix socket, got {service.socket}", place=f"services[{at}].at")
             there = path.stat()
-            device = os.major(there.st_dev) << 20 | os.minor(there.st_dev)  # as the kernel has it, MKDEV of kdev_t.h
+            device = device_number(there.st_dev)
             found.append((service.name, os.fsencode(service.socket), device, there.st_ino))
     return tuple(found)
 

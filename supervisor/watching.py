@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from policies.types import FilesMode
-from probes.kernel.watching import plan_looks
+from probes.kernel.watching import overlay_devices, plan_looks
 from probes.shared import PlaceWatch
-from supervisor.events import Event, Origin, PlaceChanged, PlaceDeclared, PlaceUnwatched
+from supervisor.events import Event, Origin, PlaceChanged, PlaceDeclared, PlaceUnwatched, ReferenceLinked
 from supervisor.evidence.collect import Observe
 from supervisor.evidence.file_facts import Observed, SharedNames
 from supervisor.evidence.foreign import find_foreign
@@ -68,6 +68,9 @@ def watched(trial: Trial) -> Iterator[None]:
             devices=() if sort == "hidden" else looks.devices or (),
             total=len(places),
         )
+    overlays = overlay_devices(mounts) if declared.linked else ()
+    for path, device, inode in declared.linked:
+        trial.record(ReferenceLinked, path=path, devices=(device, *overlays), inode=inode)
     if not declared.shared:
         yield
         return

@@ -38,7 +38,7 @@ from supervisor.events.gateway import (
     GatewayStopped,
     NameAsked,
 )
-from supervisor.events.grades import GradeFinished, GradeStarted, OutcomeCaptured
+from supervisor.events.grades import GradeFinished, GradeStarted, OutcomeCaptured, ReferenceLinked
 from supervisor.events.held import (
     ConnectionDiscarded,
     ConnectionHeld,
@@ -154,6 +154,7 @@ __all__ = [
     "ProcessKey",
     "ProcessReached",
     "ProcessStarted",
+    "ReferenceLinked",
     "RequestAnswered",
     "RequestSent",
     "ScheduleFound",
