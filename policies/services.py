@@ -123,6 +123,22 @@ KINDS: Mapping[SettleKind, tuple[SettleOption, ...]] = {
         _ABSENT,
         *WORDS,
     ),
+    SettleKind.DOCKER: (
+        SettleOption(
+            name="socket", shape=_T, about="The socket of dockerd: no container of the run may be left.", required=True
+        ),
+        SettleOption(
+            name="cancel",
+            shape=OptionShape.FLAG,
+            about="Kill and remove the containers of the run (at_endpoint = cancel).",
+        ),
+    ),
+    SettleKind.CGROUP: (
+        SettleOption(
+            name="path", shape=_T, about="A cgroup of the host, of v2: no process may be left in it.", required=True
+        ),
+        _ABSENT,
+    ),
 }
 """What each kind takes beside ``kind``, ``every`` and ``deadline``."""
 
@@ -205,8 +221,9 @@ def _check_together(kind: SettleKind, options: Mapping[str, Option], place: str)
     for name in ("command", "tubes"):
         if name in options and not options[name]:
             raise PolicyError("expected at least one word, got none", place=f"{place}.{name}")
-    if kind is SettleKind.FILE and not str(options["path"]).startswith("/"):
-        raise PolicyError(f"expected an absolute path, got {options['path']!r}", place=f"{place}.path")
+    for name in ("path",) if kind in {SettleKind.FILE, SettleKind.CGROUP} else ():
+        if not str(options[name]).startswith("/"):
+            raise PolicyError(f"expected an absolute path, got {options[name]!r}", place=f"{place}.{name}")
 
 
 def _option(option: SettleOption, value: object, place: str) -> Option:

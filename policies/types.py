@@ -296,6 +296,8 @@ class SettleKind(StrEnum):
     BEANSTALK = "beanstalk"
     COMMAND = "command"
     FILE = "file"
+    DOCKER = "docker"
+    CGROUP = "cgroup"
 
 
 Option = str | bool | tuple[str, ...]

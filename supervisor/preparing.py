@@ -413,7 +413,13 @@ def _environ_of(user: User, environ: Mapping[str, str]) -> dict[str, str]:
 
 def _host() -> dict[str, object]:
     uname = os.uname()
-    return {"name": uname.nodename, "kernel": uname.release, "machine": uname.machine, "processors": os.cpu_count()}
+    return {
+        "name": uname.nodename,
+        "kernel": uname.release,
+        "machine": uname.machine,
+        "processors": os.cpu_count(),
+        "boot": clock.boot_id(),
+    }
 
 
 def _versions() -> dict[str, object]:

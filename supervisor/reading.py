@@ -21,6 +21,7 @@ from supervisor.launch.registry import read_registry
 from supervisor.launch.state import Home, RunDir
 from supervisor.log.frames import HEADER_BYTES, MAGIC, MAX_PAYLOAD, FrameType, check_crc, parse_header
 from supervisor.log.keys import KeyStore
+from supervisor.log.notes import CutNoteError, read_notes
 from supervisor.log.reader import Decode, read_events, read_frame
 from supervisor.log.segments import list_segments
 from supervisor.log.signer import NAME as NOTES
@@ -139,8 +140,8 @@ def read_run(run: RunDir) -> Reading:
 
 
 def addenda(run: RunDir) -> tuple[RunDir, ...]:
-    """Give the sealed addenda of a run, the oldest first. One that was never sealed counts for nothing."""
-    return tuple(one for one in _later(run.path / ADDENDA) if _closed(one))
+    """Give the sealed addenda of a run, the oldest first. One that was never sealed and signed counts for nothing."""
+    return tuple(one for one in _later(run.path / ADDENDA) if _closed(one) and _is_signed(one))
 
 
 def read_completion(run: RunDir) -> Completion:
@@ -196,7 +197,7 @@ def _counts_for_nothing(later: RunDir) -> bool:
         LogError: it was changed. `LogUnsealedError` when it was sealed or signed further once, and its end is gone.
     """
     if _closed(later):
-        return False
+        return not _is_signed(later)
     if not (later.log / NOTES).exists():
         return True  # it did not live to its first checkpoint
     try:
@@ -452,6 +453,28 @@ def _closed(run: RunDir) -> bool:
     except (LogError, OSError):
         return False
     return _is_seal(tail[tail.rfind(MAGIC) :])
+
+
+def _is_signed(later: RunDir) -> bool:
+    """Tell whether a note covers the seal: whoever was killed between the two had not finished.
+
+    Of notes that are damaged the verifier says so.
+    """
+    covered = 0
+    try:
+        for note in read_notes(later.log / NOTES):
+            covered = note.size
+    except CutNoteError:
+        pass
+    except LogError:
+        return True
+    return covered > _seal_number(later)
+
+
+def _seal_number(later: RunDir) -> int:
+    name = list_segments(later.log)[-1]
+    tail = _last_bytes(later.log / name, HEADER_BYTES + MAX_PAYLOAD[FrameType.SEAL])
+    return parse_header(tail[tail.rfind(MAGIC) :][:HEADER_BYTES], 0).number
 
 
 def _is_seal(frame: bytes) -> bool:

@@ -134,6 +134,18 @@ class StageCommitted(Event, frozen=True, kw_only=True):
     conflicts: tuple[bytes, ...] = ()
 
 
+class OutcomeChecked(Event, frozen=True, kw_only=True):
+    """After the seal: whether the outcome is still what the run left, now that what could change it is over.
+
+    Attributes:
+        changed: paths that were touched since, or are gone; not more than a hundred.
+        problem: why that cannot be told, None when it can.
+    """
+
+    changed: tuple[bytes, ...] = ()
+    problem: str | None = None
+
+
 class StatesRecorded(Event, frozen=True, kw_only=True):
     """The states of files before and after the trial, as found on disk, were kept in ``observed.jsonl``.
 

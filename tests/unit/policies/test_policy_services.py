@@ -22,6 +22,8 @@ GOOD: dict[SettleKind, dict[str, Any]] = {
     SettleKind.BEANSTALK: {"address": "127.0.0.1:11300", "tubes": ["t"]},
     SettleKind.COMMAND: {"command": ["true"]},
     SettleKind.FILE: {"path": "/srv/state", "committed": ["done"]},
+    SettleKind.DOCKER: {"socket": "/run/docker.sock"},
+    SettleKind.CGROUP: {"path": "/sys/fs/cgroup/system.slice/shop.service"},
 }
 
 
