@@ -127,11 +127,6 @@ KINDS: Mapping[SettleKind, tuple[SettleOption, ...]] = {
         SettleOption(
             name="socket", shape=_T, about="The socket of dockerd: no container of the run may be left.", required=True
         ),
-        SettleOption(
-            name="cancel",
-            shape=OptionShape.FLAG,
-            about="Kill and remove the containers of the run (at_endpoint = cancel).",
-        ),
     ),
     SettleKind.CGROUP: (
         SettleOption(

@@ -85,6 +85,68 @@ def postgres() -> Iterator[str]:
             yield dsn
 
 
+@contextmanager
+def mounts_of_its_own(setup: str) -> Iterator[tuple[str, ...]]:
+    """Hold a mount namespace in which a shell script has run; gives the words that run a command in it.
+
+    The command begins in the root directory. Mounts of the script are seen by nobody else, and go with it.
+    """
+    words = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", f"{setup}\nread _ready\nexec sleep infinity"]
+    holder = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    try:
+        assert holder.stdin is not None
+        holder.stdin.write(b"\n")
+        holder.stdin.close()
+        until_s = time.monotonic() + PATIENCE_S
+        while b"sleep" not in Path(f"/proc/{holder.pid}/cmdline").read_bytes().split(b"\0")[0]:
+            assert holder.poll() is None, f"the script ended with {holder.returncode}"
+            assert time.monotonic() < until_s, "the script did not end"
+            time.sleep(0.02)
+        yield "nsenter", f"--mount=/proc/{holder.pid}/ns/mnt", "--"
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+@contextmanager
+def dockerd() -> Iterator[Path]:
+    """Start a dockerd with an image ``busybox``, without any network; gives its unix socket."""
+    with place() as directory:
+        path, parent = directory / "docker.sock", f"/{directory.name}"
+        words = ["unshare", "--mount", "--net", "--propagation", "private", "dockerd", "-H", f"unix://{path}"]
+        words += ["--data-root", str(directory / "data"), "--exec-root", str(directory / "exec")]
+        words += ["-p", str(directory / "pid"), "--bridge", "none", "--iptables=false", "--cgroup-parent", parent]
+        try:
+            with started(words, lambda: _answers(path)):
+                _import_busybox(path, directory)
+                yield path
+        finally:
+            for group in Path("/sys/fs/cgroup").glob(f"*{parent}"):
+                group.rmdir()
+
+
+def _answers(path: Path) -> bool:
+    return path.is_socket() and docker(path, "version").returncode == 0
+
+
+def docker(path: Path, *words: str, data: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    """Call the client of a dockerd of ours."""
+    call = ["docker", "-H", f"unix://{path}", *words]
+    return subprocess.run(call, input=data, capture_output=True, check=False, timeout=PATIENCE_S)
+
+
+def _import_busybox(path: Path, directory: Path) -> None:
+    """Make an image from the busybox of this machine, which is linked statically."""
+    root = directory / "root" / "bin"
+    root.mkdir(parents=True)
+    shutil.copy("/usr/bin/busybox" if Path("/usr/bin/busybox").exists() else "/bin/busybox", root / "busybox")
+    for name in ("sh", "sleep", "true", "cat"):
+        (root / name).symlink_to("busybox")
+    packed = subprocess.run(["tar", "-C", str(root.parent), "-c", "."], stdout=subprocess.PIPE, check=True)
+    done = docker(path, "import", "-", "busybox", data=packed.stdout)
+    assert done.returncode == 0, done.stderr
+
+
 def _newest() -> str:
     return str(max(Path("/usr/lib/postgresql").glob("*/bin/postgres")))
 

@@ -8,7 +8,7 @@ by itself. Swarm starts containers by itself, elsewhere too: with it nothing is 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from http.client import HTTPException
 from typing import Any
@@ -23,7 +23,6 @@ _MOST = 200
 _ENDED = frozenset({"exited", "dead"})
 """One that was made and never started may be about to be."""
 _BY_ITSELF = frozenset({"always", "unless-stopped", "on-failure"})
-_TAKEN = frozenset({200, 204, 304, 404, 409})
 _SLACK_S = 1.0
 """The daemon tells when a container was made in whole seconds."""
 
@@ -51,19 +50,6 @@ def ask(settle: Settle, question: Question) -> Answer:
     if acting:
         return Answer(status=ServiceStatus.PENDING, detail=bounded("; ".join(acting)))
     return Answer(status=ServiceStatus.SETTLED, detail=f"containers of the run: {ours}, none of which can still act")
-
-
-def cancel(settle: Settle, question: Question) -> None:
-    """Kill and remove every container of the run.
-
-    Raises:
-        OSError: the daemon did not take it.
-    """
-    daemon = _Daemon(settle, question)
-    for one in daemon.get("/containers/json?all=1"):
-        container = daemon.inspect(one["Id"])
-        if container and _is_ours(container, question.since_s):
-            daemon.remove(one["Id"])
 
 
 def _is_ours(container: Mapping[str, Any], since_s: float) -> bool:
@@ -102,7 +88,7 @@ class _Daemon:
         self._question = question
 
     def get(self, path: str) -> Any:  # noqa: ANN401 - whatever JSON can hold
-        status, body = self._request("GET", path)
+        status, body = self._request(path)
         if status != 200:  # noqa: PLR2004 - HTTP's
             message = f"{path}: status {status}"
             raise OSError(message)
@@ -110,7 +96,7 @@ class _Daemon:
 
     def inspect(self, name: str) -> Mapping[str, Any] | None:
         """Give what is known of a container; None when it has gone meanwhile."""
-        status, body = self._request("GET", f"/containers/{quote(name, safe='')}/json")
+        status, body = self._request(f"/containers/{quote(name, safe='')}/json")
         if status == 404:  # noqa: PLR2004 - HTTP's
             return None
         if status != 200:  # noqa: PLR2004 - HTTP's
@@ -119,16 +105,10 @@ class _Daemon:
         found: Mapping[str, Any] = json.loads(body)
         return found
 
-    def remove(self, name: str) -> None:
-        status, _ = self._request("DELETE", f"/containers/{quote(name, safe='')}?force=1")
-        if status not in _TAKEN:
-            message = f"container {name[:12]}: not removed, status {status}"
-            raise OSError(message)
-
-    def _request(self, method: str, path: str) -> tuple[int, bytes]:
+    def _request(self, path: str) -> tuple[int, bytes]:
         connection = UnixConnection(self._path, "docker", self._question.left_s())
         try:
-            connection.request(method, path, headers=dict(_headers(method)))
+            connection.request("GET", path, headers={"Connection": "close"})
             response = connection.getresponse()
             return response.status, read_body(response, connection, self._question)
         except HTTPException as err:
@@ -136,9 +116,3 @@ class _Daemon:
             raise OSError(message) from err
         finally:
             connection.close()
-
-
-def _headers(method: str) -> Iterator[tuple[str, str]]:
-    yield "Connection", "close"
-    if method != "GET":
-        yield "Content-Length", "0"

@@ -269,7 +269,8 @@ def _schedule_reason(reason: Reason, quiet: Mapping[str, LaterLook], since: Sinc
             look = quiet[named]
             text = f"{named}: looked for after the seal, it is {look.state}, and has not run: {look.why}"
             return replace(reason, rule="schedule-ended", text=text, events=(look.event,), keeps_open=False)
-        text = f"{named} stays or may have run: looked for after the seal, it is {last.state}; {last.why}"
+        stays = "stays open" if is_lost(looks) else "stays and starts by itself"
+        text = f"{named} {stays}: looked for after the seal, it is {last.state}; {last.why}"
         return replace(reason, text=text, events=(*reason.events, last.event))
     return reason
 
