@@ -64,10 +64,11 @@ def check_outcome(
     if not Path(os.fsdecode(workspace)).is_dir():
         return Checked(problem="the workspace is not there any more")
     looked_at = {path for graded in facts.grades for path in graded.footprint}
+    listed = frozenset(path for graded in facts.grades for path in graded.listed)
     globs = compile_globs(("**",) if EVERYTHING in looked_at else footprint, workspace=workspace)
     left = {one.path: one for one in facts.files if one.in_workspace and (one.in_scope or one.path in looked_at)}
     with Tree(workspace) as tree:
-        search = _Search(tree, captured, written_ns)
+        search = _Search(tree, captured, listed, written_ns)
         found = list(search.touched(globs, looked_at - {EVERYTHING}, left))
     if search.seen > MOST:
         return Checked(problem=f"there are more than {MOST} files to look at")
@@ -75,8 +76,8 @@ def check_outcome(
 
 
 class _Search:
-    def __init__(self, tree: Tree, captured: Mapping[bytes, bytes], written_ns: int) -> None:
-        self._tree, self._captured, self._written_ns = tree, captured, written_ns
+    def __init__(self, tree: Tree, captured: Mapping[bytes, bytes], listed: frozenset[bytes], written_ns: int) -> None:
+        self._tree, self._captured, self._listed, self._written_ns = tree, captured, listed, written_ns
         self._observer = Observer()
         self.seen = 0
 
@@ -91,6 +92,8 @@ class _Search:
                 gone = history.after is not None if history is not None else self._parent_changed(path)
                 if gone:
                     yield path
+            elif self._is_passed(path):
+                continue  # what lies in it is looked at by itself
             elif self._changed(path) or (history is not None and self._differs(path, history)):
                 yield path
 
@@ -114,6 +117,11 @@ class _Search:
         """Compare with what the run left: the clock of inodes is a few milliseconds behind that of events."""
         now, after = self._observer.state(self._tree, path), history.after
         return after is None or now is None or now.digest != after.digest
+
+    def _is_passed(self, path: bytes) -> bool:
+        """Tell whether it is a directory that the grader only passed through: its names are no part of the outcome."""
+        relative = b"" if path == b"." else path
+        return self._tree.is_directory(relative) and path not in self._listed
 
     def _parent_changed(self, path: bytes) -> bool:
         """Tell whether a name that is not there may have been there: whatever it was in was changed since."""

@@ -91,7 +91,15 @@ def mounts_of_its_own(setup: str) -> Iterator[tuple[str, ...]]:
 
     The command begins in the root directory. Mounts of the script are seen by nobody else, and go with it.
     """
-    words = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", f"{setup}\nread _ready\nexec sleep infinity"]
+    words = [
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        "sh",
+        "-ec",
+        f"{setup}\nread _ready\nexec sleep infinity",
+    ]
     holder = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     try:
         assert holder.stdin is not None

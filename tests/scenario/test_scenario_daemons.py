@@ -189,13 +189,16 @@ def test_an_entry_that_cron_starts_by_itself_changes_the_outcome_and_is_seen_to(
 
 # -- dockerd ---------------------------------------------------------------------------------------------------------
 
-DOCKER = POLICY.format(shared="") + """
+DOCKER = (
+    POLICY.format(shared="")
+    + """
 [[services]]
 name = "docker"
 at = "unix:{socket}"
 state = "per-run"
 settle = {{ kind = "docker", socket = "{socket}", every = "100ms", deadline = "20s" }}
 """
+)
 
 
 @pytest.fixture(scope="module")
@@ -252,5 +255,5 @@ def test_a_container_that_writes_the_outcome_later_costs_the_label(lab: Lab, doc
     assert "finality unresolved" in told
     assert "touched since the run was sealed: out" in told
     reasons = lab.report()["finality"]["reasons"]
-    assert [one["rule"] for one in reasons][0] == "outcome-changed-since"
+    assert reasons[0]["rule"] == "outcome-changed-since"
     assert "nothing that keeps it open can be followed" in lab.call("settle", "last").stdout.decode()
