@@ -109,6 +109,16 @@ KINDS: Mapping[SettleKind, tuple[SettleOption, ...]] = {
         SettleOption(name="address", shape=_T, about="HOST:PORT, or unix:PATH, of beanstalkd.", required=True),
         SettleOption(name="tubes", shape=_TS, about="Tubes without ready, reserved or delayed jobs.", required=True),
     ),
+    SettleKind.RABBITMQ: (
+        SettleOption(
+            name="url", shape=_T, about="Of its management interface, such as http://127.0.0.1:15672.", required=True
+        ),
+        SettleOption(name="user", shape=_T, about="Who asks (default: guest)."),
+        _PASSWORD,
+        SettleOption(name="vhost", shape=_T, about="Where the queues are (default: /)."),
+        SettleOption(name="queues", shape=_TS, about="Queues without ready or unacknowledged messages.", required=True),
+        _ABSENT,
+    ),
     SettleKind.COMMAND: (
         SettleOption(
             name="command",
@@ -213,7 +223,7 @@ def _check_together(kind: SettleKind, options: Mapping[str, Option], place: str)
     says = kind in {SettleKind.HTTP, SettleKind.FILE} or "key" in options or "query" in options
     if says and not any(options.get(word) for word in words):
         raise PolicyError(f"expected one of {', '.join(words)}, got none", place=place)
-    for name in ("command", "tubes"):
+    for name in ("command", "tubes", "queues"):
         if name in options and not options[name]:
             raise PolicyError("expected at least one word, got none", place=f"{place}.{name}")
     for name in ("path",) if kind in {SettleKind.FILE, SettleKind.CGROUP} else ():

@@ -294,6 +294,7 @@ class SettleKind(StrEnum):
     REDIS = "redis"
     POSTGRES = "postgres"
     BEANSTALK = "beanstalk"
+    RABBITMQ = "rabbitmq"
     COMMAND = "command"
     FILE = "file"
     DOCKER = "docker"

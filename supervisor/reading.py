@@ -331,7 +331,7 @@ def since_then(run: RunDir) -> Iterator[str]:
         yield f"since then, at {done.at}, its staged writes were discarded"
     later = addenda(run)
     if later:
-        yield f"its services were asked again after the seal: finality is that of {ADDENDA}/{later[-1].id},"
+        yield f"what kept it open was followed after the seal: finality is that of {ADDENDA}/{later[-1].id},"
         yield f"whose events are told by: supervise events {later[-1].path}"
 
 

@@ -6,19 +6,23 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 PATIENCE_S = 60.0
 
 
 @contextmanager
-def started(words: list[str], ready: Callable[[], bool], **options: object) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a server, wait until it is ready, and end it."""
+def started(
+    words: list[str], ready: Callable[[], bool], *, ends: int = signal.SIGINT, **options: object
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a server, wait until it is ready, and end it by a signal."""
     options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **options}
     process = subprocess.Popen(words, **options)  # type: ignore[call-overload]
     try:
@@ -31,7 +35,7 @@ def started(words: list[str], ready: Callable[[], bool], **options: object) -> I
     finally:
         if process.stdin is not None:
             process.stdin.close()
-        process.send_signal(signal.SIGINT)
+        process.send_signal(ends)
         try:
             process.wait(20)
         except subprocess.TimeoutExpired:
@@ -64,6 +68,67 @@ def beanstalkd() -> Iterator[Path]:
         path = directory / "beanstalk.sock"
         with started(["beanstalkd", "-l", f"unix:{path}"], path.is_socket):
             yield path
+
+
+@dataclass(frozen=True)
+class RabbitMq:
+    """A RabbitMQ: the ports of AMQP and of its management interface."""
+
+    amqp: int
+    management: int
+
+    @property
+    def url(self) -> str:
+        """Of the management interface."""
+        return f"http://127.0.0.1:{self.management}"
+
+
+@contextmanager
+def rabbitmq() -> Iterator[RabbitMq]:
+    """Start a RabbitMQ with all that it needs on loopback, epmd among it."""
+    amqp, management, distribution, epmd = _free_ports(4)
+    with place() as directory:
+        (directory / "plugins").write_text("[rabbitmq_management].\n")
+        (directory / "rabbitmq.conf").write_text(
+            f"listeners.tcp.1 = 127.0.0.1:{amqp}\nmanagement.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {management}\n"
+        )
+        own = {
+            "HOME": str(directory),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "ERL_EPMD_PORT": str(epmd),
+            "RABBITMQ_NODENAME": f"{directory.name}@localhost",
+            "RABBITMQ_DIST_PORT": str(distribution),
+            "RABBITMQ_MNESIA_BASE": str(directory / "data"),
+            "RABBITMQ_LOG_BASE": str(directory / "log"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "plugins"),
+            "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq.conf"),
+            "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+            "RABBITMQ_PID_FILE": str(directory / "pid"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+            "RUNNING_UNDER_SYSTEMD": "true",  # then it is the process that we start, and ends by a signal
+        }
+        options = {"env": {**os.environ, **own}, "cwd": directory, "ends": signal.SIGTERM}
+        (mapper,) = Path("/usr/lib/erlang").glob("erts-*/bin/epmd")
+        server = ["/usr/lib/rabbitmq/bin/rabbitmq-server"]
+        with (
+            started([str(mapper)], lambda: _listens(epmd), **options),  # type: ignore[arg-type]
+            started(server, lambda: _listens(management) and _listens(amqp), **options),  # type: ignore[arg-type]
+        ):
+            yield RabbitMq(amqp=amqp, management=management)
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        held = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in held]
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

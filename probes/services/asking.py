@@ -24,6 +24,7 @@ _MODULES = {
     SettleKind.REDIS: "in_redis",
     SettleKind.POSTGRES: "in_postgres",
     SettleKind.BEANSTALK: "in_beanstalk",
+    SettleKind.RABBITMQ: "in_rabbitmq",
     SettleKind.COMMAND: "by_command",
     SettleKind.FILE: "by_file",
     SettleKind.DOCKER: "of_docker",

@@ -133,7 +133,7 @@ def test_lists_and_reports_tell_of_the_addendum(settled: tuple[Left, list[str]])
     """The verdict is the latest one, and where its events are is said; they are read like those of a run."""
     lab = settled[0].lab
     assert b" final " in lab.call("ls").stdout
-    assert b"asked again after the seal" in lab.call("show", "last").stderr
+    assert b"was followed after the seal" in lab.call("show", "last").stderr
     events = lab.call("events", str(settled[0].run() / "addenda" / "001"), "--kind", "service.answered")
     assert b'"status":"committed"' in events.stdout
 
