@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from policies.durations import DURATION_PATTERN, format_duration, parse_duration
 from policies.types import Option, Service, ServiceState, ServiceStatus, Settle, SettleKind
 from supervisor.errors import PolicyError
+from supervisor.values import dataclass
 
 NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 AT_PATTERN = r"unix:/.+|[^\s:/]+:[0-9]{1,5}|\[[0-9A-Fa-f:.]+\]:[0-9]{1,5}"

@@ -15,7 +15,6 @@ import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from supervisor.request import RunRequest
 from supervisor.signals import ENDING, Signals
 from supervisor.tape import record
 from supervisor.trial import Trial
+from supervisor.values import dataclass, field, replace
 
 EVERYTHING = ("**",)
 """What is captured for a grader: nobody knows before what it will look at."""

@@ -19,7 +19,6 @@ import os
 import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +49,7 @@ from supervisor.preparing import User, find_user
 from supervisor.reading import JUDGEMENTS, events_of
 from supervisor.redacting import redact_event, redact_policy
 from supervisor.rejudging import Kept, open_kept
+from supervisor.values import dataclass, replace
 from supervisor.verdict.completion import Completion
 
 SCHEMA = "judgement/1"

@@ -14,8 +14,7 @@ from pathlib import Path
 from policies.globs import Globs, compile_globs
 from policies.types import FilesMode, Policy
 from supervisor.evidence.facts import Facts
-from supervisor.evidence.file_facts import FileHistory
-from supervisor.evidence.grader import EVERYTHING
+from supervisor.evidence.file_facts import EVERYTHING, FileHistory
 from supervisor.launch.observe import Observer
 from supervisor.launch.stage import Stage
 from supervisor.launch.state import RunDir

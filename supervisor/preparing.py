@@ -12,7 +12,6 @@ import os
 import pwd
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +40,7 @@ from supervisor.manifest import Started, describe_run
 from supervisor.redacting import redact_policy
 from supervisor.request import RunRequest, check_request
 from supervisor.streams import is_open
-from supervisor.values import dataclass
+from supervisor.values import dataclass, replace
 from supervisor.version import VERSION
 
 if TYPE_CHECKING:

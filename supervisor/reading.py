@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from supervisor.report.events_json import to_line, to_lines
 from supervisor.report.lines import Line, line
 from supervisor.report.listing import ListedRun, RunState
 from supervisor.report.safe import safe
+from supervisor.values import dataclass
 from supervisor.verdict.completion import Completion, from_json, to_json, without_seal
 
 _CHUNK_BYTES = 1 << 16

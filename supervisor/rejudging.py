@@ -7,7 +7,6 @@ for byte; under another claim it gives another one, which says so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace as with_fields
@@ -22,6 +21,7 @@ from supervisor.launch.state import RunDir
 from supervisor.manifest import Manifest, read_manifest
 from supervisor.reading import events_of, read_completion, verify_run
 from supervisor.recorded import NAME, Recorded
+from supervisor.values import dataclass
 from supervisor.verdict.argue import argue
 from supervisor.verdict.completion import Completion, to_json
 from supervisor.verdict.judge import judge

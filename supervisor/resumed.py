@@ -12,8 +12,6 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from dataclasses import replace as dataclass_replace
 from enum import StrEnum
 
 from policies.redaction import Redactor
@@ -27,6 +25,7 @@ from supervisor.schedule_watch import Look, look_at
 from supervisor.service_watch import ServiceWatch
 from supervisor.signals import ENDING, Signals
 from supervisor.tape import record
+from supervisor.values import dataclass, field, replace
 from supervisor.verdict.settled_later import (
     LaterAnswer,
     LaterLook,
@@ -159,7 +158,7 @@ class Resumed:
         followed = self.followed
         services = tuple(one for one in followed.policy.services if one.name in followed.waiting.services)
         watch = ServiceWatch(
-            dataclass_replace(followed.policy, services=services),
+            replace(followed.policy, services=services),
             run=followed.run,
             environ=self.environ,
             tell=self.tell,

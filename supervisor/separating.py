@@ -7,7 +7,8 @@ comes from a version that wrote no index is told with the reason, and its edges 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -18,8 +19,9 @@ from supervisor.launch.state import Home, RunDir
 from supervisor.reading import verify_run
 from supervisor.report.separation import separation_json
 from supervisor.staged import applied_afterwards
+from supervisor.values import dataclass
 from supervisor.verdict.pairs import FULL, Separated, separate_pairs
-from supervisor.verdict.run_index import RunIndex, applied_later, decode_index
+from supervisor.verdict.run_index import RunIndex, applied_later, decode_index, head_of
 
 _NAMED = 5
 """How many runs a warning names."""
@@ -31,7 +33,8 @@ class RunsSeparated:
 
     Attributes:
         heads: one a run, in the order that they were named; those with a ``problem`` prove nothing.
-        found: units and edges, over the places of the heads.
+        between: runs that nobody asked about, and that ran meanwhile: what they join is joined.
+        found: units and edges, over the places of the heads, then of those in between.
         repeated: runs that were named more than once, and are counted once.
         missing: runs that the registry of this home knows, and that are not there any more.
         unsealed: of those that are there, the ones that are not among the heads and have no index yet.
@@ -40,6 +43,7 @@ class RunsSeparated:
 
     heads: tuple[RunIndex, ...]
     found: Separated
+    between: tuple[RunIndex, ...] = ()
     repeated: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     unsealed: tuple[str, ...] = ()
@@ -47,8 +51,8 @@ class RunsSeparated:
 
     @property
     def names(self) -> list[str]:
-        """The ids, in order."""
-        return [head.run for head in self.heads]
+        """The ids, in order, also of those in between."""
+        return [head.run for head in (*self.heads, *self.between)]
 
     def to_json(self) -> dict[str, Any]:
         """Give the form that ``supervise separate --json`` prints."""
@@ -91,30 +95,89 @@ def separate_runs(home: Home, references: Sequence[str]) -> RunsSeparated:
     if len(runs) < 2:  # noqa: PLR2004
         message = f"expected two or more different runs, got {len(runs)}"
         raise UsageError(message, place="separate", hint="`supervise ls` lists the runs")
-    whole: list[RunIndex] = []
-    heads: list[RunIndex] = []
-    for name, run in runs.items():
-        index = _load(name, run)
-        heads.append(msgspec.structs.replace(index, contacts=(), staged=()))
-        if len(runs) <= FULL:
-            whole.append(index)
-    known = {head.run: run for head, run in zip(heads, runs.values(), strict=True)}
-
-    def indexes() -> Iterable[RunIndex]:
-        return whole or _read_again(heads, known)
-
     registry = read_registry(home.path)
+    judged = _Judged(runs)
+    for name, run in _in_between(home, registry, judged.heads):
+        judged.add_between(name, run)
+    heads = judged.heads[: len(runs)]
+    known = {head.run for head in heads}
     lines = {entry.digest for entry in registry.entries}
     unregistered = (head.run for head in heads if head.registered is not None and head.registered not in lines)
     there = {run.id for run in home.all()}
     return RunsSeparated(
         heads=tuple(heads),
-        found=separate_pairs(heads, indexes),
+        between=tuple(judged.heads[len(runs) :]),
+        found=separate_pairs(judged.heads, judged.indexes, asked=len(runs)),
         repeated=repeated,
         missing=tuple(dict.fromkeys(entry.run for entry in registry.entries if entry.run not in there)),
         unsealed=tuple(name for name in _unsealed(home, registry) if name not in known),
-        registry=(*registry.problems, *(f"{run} is not in the registry as its log says" for run in unregistered)),
+        registry=(
+            *registry.problems,
+            *(f"{run} is not in the registry as its log says" for run in unregistered),
+            *(f"{name} ran here too, and whether it lay in between is not known: {why}" for name, why in judged.unread),
+        ),
     )
+
+
+class _Judged:
+    """The runs that are judged: those asked about, then those that may lie in between. Few are kept whole."""
+
+    def __init__(self, runs: dict[str, RunDir | None]) -> None:
+        self.heads: list[RunIndex] = []
+        self.unread: list[tuple[str, str]] = []
+        self._runs: list[RunDir | None] = []
+        self._whole: list[RunIndex] = []
+        for name, run in runs.items():
+            self._add(_load(name, run), run)
+
+    def add_between(self, name: str, run: RunDir) -> None:
+        """Add one that nobody asked about: what is not known of it is told, and joins nothing."""
+        index = _load(name, run)
+        if index.problem is None:
+            self._add(index, run)
+        else:
+            self.unread.append((name, index.problem))
+
+    def _add(self, index: RunIndex, run: RunDir | None) -> None:
+        self.heads.append(head_of(index))
+        self._runs.append(run)
+        if len(self._runs) <= FULL:
+            self._whole.append(index)
+
+    def indexes(self) -> Iterable[RunIndex]:
+        """Give every index whole."""
+        if len(self._whole) == len(self._runs):
+            return self._whole
+        return _read_again(self.heads, self._runs)
+
+
+def _in_between(home: Home, registry: Registry, heads: Sequence[RunIndex]) -> Iterator[tuple[str, RunDir]]:
+    """Give the runs that nobody asked about and that ran between those asked about, or beside them.
+
+    A run that was sealed before the first of these began met nothing of them, and one that began after the last had
+    ended was met by none.
+    """
+    asked = {head.run for head in heads}
+    proved = [head for head in heads if head.problem is None]
+    if len(proved) < 2:  # noqa: PLR2004
+        return
+    since_ns = min(head.released_ns for head in proved)
+    until_ns = max(head.ended_ns for head in proved)
+    started = {entry.run: entry for entry in registry.entries}
+    for run in home.all():
+        entry = started.get(run.id)
+        if run.id in asked or entry is None or _at_ns(entry.at) > until_ns:
+            continue
+        with suppress(OSError):
+            if run.index.stat().st_mtime_ns >= since_ns:
+                yield run.id, run
+
+
+def _at_ns(at: str) -> int:
+    try:
+        return int(datetime.fromisoformat(at).timestamp() * 1_000_000) * 1000
+    except ValueError:
+        return 0
 
 
 def _resolve(home: Home, references: Sequence[str]) -> tuple[dict[str, RunDir | None], tuple[str, ...]]:
@@ -163,9 +226,8 @@ def _read_index(run: RunDir) -> RunIndex:
     return index if applied is None else applied_later(index, *applied)
 
 
-def _read_again(heads: Sequence[RunIndex], known: dict[str, RunDir | None]) -> Iterator[RunIndex]:
-    for head in heads:
-        run = known[head.run]
+def _read_again(heads: Sequence[RunIndex], runs: Sequence[RunDir | None]) -> Iterator[RunIndex]:
+    for head, run in zip(heads, runs, strict=True):
         yield head if head.problem is not None or run is None else _read_index(run)
 
 

@@ -14,13 +14,13 @@ import os
 import queue
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from policies.types import Policy, Service, ServiceStatus
 from probes.services.answers import Answer
 from probes.services.asking import Asker, asks_by_operation, warm_up
 from supervisor import clock
+from supervisor.values import dataclass, field
 
 SLACK_S = 1.0
 """How much longer than a deadline somebody waits for the threads themselves."""

@@ -19,7 +19,6 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -59,6 +58,7 @@ from supervisor.rejudging import open_kept
 from supervisor.report.attestation import make_statement
 from supervisor.resumed import Ended, Followed, Resumed, RunClock, deadline_ns
 from supervisor.signals import Signals
+from supervisor.values import dataclass, field
 from supervisor.verdict.completion import Completion, LogFigures, to_json
 from supervisor.verdict.settled_later import LeftSchedule, Waiting, open_routes, settle_later
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -39,6 +38,7 @@ from supervisor.launch.state import RunDir
 from supervisor.request import Phase
 from supervisor.signals import Signals
 from supervisor.trial import Trial
+from supervisor.values import dataclass, field, replace
 from supervisor.verdict.judge import judge
 
 SCHEMA = "release/1"

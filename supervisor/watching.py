@@ -9,23 +9,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from policies.types import FilesMode
 from probes.kernel.watching import overlay_devices, plan_looks
-from probes.shared import PlaceWatch
 from supervisor.events import Event, Origin, PlaceChanged, PlaceDeclared, PlaceUnwatched, ReferenceLinked
-from supervisor.evidence.collect import Observe
-from supervisor.evidence.file_facts import Observed, SharedNames
-from supervisor.evidence.foreign import find_foreign
 from supervisor.launch.mounts import parse_mountinfo
-from supervisor.launch.sharing import SharedStates
-from supervisor.values import dataclass
+from supervisor.values import dataclass, replace
 
 if TYPE_CHECKING:
+    from probes.shared import PlaceWatch
+    from supervisor.evidence.collect import Observe
+    from supervisor.evidence.file_facts import Observed, SharedNames
     from supervisor.launch.inplace import InPlace
+    from supervisor.launch.sharing import SharedStates
     from supervisor.launch.stage import Stage
     from supervisor.trial import Trial
 
@@ -74,6 +72,9 @@ def watched(trial: Trial) -> Iterator[None]:
     if not declared.shared:
         yield
         return
+    from probes.shared import PlaceWatch  # noqa: PLC0415 - most trials share nothing
+    from supervisor.launch.sharing import SharedStates  # noqa: PLC0415 - likewise
+
     own = {name: path for path in declared.shared for name in (path, *shown[path])}
     states = SharedStates(prepared.run.before_shared, own, state=os.fsencode(prepared.home.path))
     with PlaceWatch(tuple(declared.shared)) as watch:
@@ -92,6 +93,8 @@ def record_foreign(trial: Trial, events: Iterable[Event]) -> None:
     """
     if trial.sharing is None:
         return
+    from supervisor.evidence.foreign import find_foreign  # noqa: PLC0415 - most trials share nothing
+
     seen = trial.sharing.watch.finish()
     for sight in find_foreign(seen.sightings, events) if seen.sightings else ():
         trial.record(

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from policies.types import ServiceStatus, Settle
+from supervisor.values import dataclass, field
 
 DETAIL_CHARS = 200
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@~-]*")

@@ -29,7 +29,7 @@ from supervisor.events import (
     ProcessKey,
     ReferenceLinked,
 )
-from supervisor.evidence.grader import EVERYTHING
+from supervisor.evidence.file_facts import EVERYTHING
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast
 from supervisor.evidence.said import GradeRun, ReferenceMet

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 from policies.globs import compile_globs
 from supervisor.errors import UsageError
-from supervisor.evidence.file_facts import Observed, SharedNames
+from supervisor.evidence.file_facts import Observed, SharedNames, Sight
 from supervisor.launch.copying import copy_attributes, copy_entry
 from supervisor.launch.inventory import (
     Bounds,
@@ -29,6 +29,8 @@ from supervisor.launch.inventory import (
 from supervisor.launch.linked import find_recorded
 from supervisor.launch.observe import Observer, problem
 from supervisor.launch.recording import take_inventory
+from supervisor.launch.removing import remove_tree
+from supervisor.launch.sights import recorded
 from supervisor.launch.stage import Stage, read_regular
 from supervisor.launch.state import RunDir
 from supervisor.launch.tree import Tree, by_descriptor, is_below, split
@@ -142,6 +144,11 @@ class InPlace:
             after = problem(f"cannot be read: {err.strerror}")
         return Observed(before=before, after=after)
 
+    def found(self, paths: Iterable[bytes]) -> Iterator[Sight]:
+        """Give what some paths of the workspace were before the trial, as far as it was recorded."""
+        sights = (recorded(self.inventory, path) for path in paths if self.inventory.covers(path))
+        yield from (sight for sight in sights if sight is not None)
+
     def read(self, path: bytes, at_most: int) -> bytes | None:
         """Read a regular file as the trial left it; None when it is none, is longer, or cannot be read.
 
@@ -207,9 +214,7 @@ class InPlace:
         """Forget what was before, and what was written outside the workspace."""
         self.close()
         self._stage.discard()
-        import shutil  # noqa: PLC0415 - 3 ms
-
-        shutil.rmtree(self.run.before, ignore_errors=True)
+        remove_tree(self.run.before)
 
     def compared(self) -> tuple[bytes, ...]:
         """Give the paths that were found changed when the run ended, sorted.
@@ -225,11 +230,9 @@ class InPlace:
 
 def _capture(writes: InPlace, paths: Iterable[bytes], target: Path) -> Snapshot:
     """Copy what is at some paths now, at the same places below ``target/upper``; the digest also says what is gone."""
-    import shutil  # noqa: PLC0415 - 3 ms
-
     from supervisor.launch.snapshot import GONE, Snapshot, digest_kept  # noqa: PLC0415 - few trials need it
 
-    shutil.rmtree(target, ignore_errors=True)
+    remove_tree(target)
     upper = target / "upper"
     upper.mkdir(mode=0o700, parents=True)
     files, size_bytes, gone = 0, 0, []

@@ -16,26 +16,21 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Protocol
 
-from supervisor.evidence.file_facts import FileState
 from supervisor.launch.copying import copy_attributes, copy_entry
 from supervisor.launch.merged import Merged
 from supervisor.launch.observe import Observer
+from supervisor.launch.removing import remove_tree
 from supervisor.launch.tree import Tree, by_descriptor, join, split
 from supervisor.launch.whiteouts import Entry, read_entry
-from supervisor.values import dataclass
+from supervisor.values import dataclass, replace
 
 _KEPT = ("trusted.overlay.opaque", "trusted.overlay.redirect")
 
 GONE = "gone"
 """In a capture of what was written in place: the paths that were gone, each ended by a null byte."""
-
-
-_COMPARED = tuple(one.name for one in fields(FileState) if one.name != "modified_ns")
-"""Of a state; two trials that do the same differ in the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,9 +108,7 @@ def capture(view: Merged, footprint: Footprint, observer: Observer, target: Path
         observer: digests content.
         target: the directory to make; an older snapshot in it is removed.
     """
-    import shutil  # noqa: PLC0415 - 3 ms
-
-    shutil.rmtree(target, ignore_errors=True)
+    remove_tree(target)
     upper = target / "upper"
     upper.mkdir(mode=0o700, parents=True)
     with Tree(upper) as tree:
@@ -213,7 +206,7 @@ def _line(touched: _Touched, observer: Observer) -> bytes:
         "path": os.fsdecode(touched.path),
         "opaque": entry.opaque,
         "moved": None if entry.redirect is None else os.fsdecode(entry.redirect),
-        "state": None if state is None else {name: getattr(state, name) for name in _COMPARED} | {"modified_ns": None},
+        "state": None if state is None else state.described(),
     }
     return json.dumps(told, sort_keys=True, default=bytes.hex).encode() + b"\n"
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from supervisor.errors import LogError, LogUnsealedError
@@ -34,6 +33,7 @@ from supervisor.log.reader import walk
 from supervisor.log.records import decode_record
 from supervisor.log.signer import NAME
 from supervisor.log.vouching import Vouching, Witnessed
+from supervisor.values import dataclass, field
 
 _TELLS_OF_A_NOTE = b'{"kind":"checkpoint.signed",'
 _TELLS_OF_A_GRADE = b'{"kind":"grade.finished",'

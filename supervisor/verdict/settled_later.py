@@ -12,12 +12,12 @@ Laws:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from policies.types import PeriodKind, Policy, ServiceState, ServiceStatus
 from supervisor.evidence.naming import listed, show
+from supervisor.values import dataclass, field
 from supervisor.verdict.completion import Completion, Finality, OpenEffect, Proof, Reason
 from supervisor.verdict.judge import combine
 from supervisor.verdict.later import FIRES, name_schedule

@@ -101,6 +101,8 @@ SYSTEM_ACCESS = {
     "probes.gateway.relay": "passes bytes between sockets",
     "probes.gateway.holding": "reads a connection, and keeps it in memory",
     "probes.gateway.releasing": "dials for what was accepted",
+    "probes.gateway.sinkhole": "reads a connection, and passes nothing on",
+    "probes.gateway.telling": "sends to the supervisor",
     "probes.gateway.service": "accepts, answers, and asks the host for names",
     "probes.shared": "watches places of the host",
     "probes.doctor": "reads the environment for the state directory",
