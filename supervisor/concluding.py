@@ -86,7 +86,7 @@ def conclude(trial: Trial, stage: Stage | InPlace, signals: Signals) -> Outcome:
     found = look_at_found(trial, stage, facts, os.fsencode(trial.prepared.workspace))
     staged = stage.digest() if isinstance(stage, Stage) else _NOTHING_STAGED  # a commit gives away what it applies
     facts = _commit(trial, stage, facts, signals)
-    judgement = judge(facts, trial.prepared.request.policy)
+    judgement = judge(facts, trial.prepared.told_policy)
     index = _write_index(trial, facts, judgement, found)
     completion = _argue(trial, facts, judgement)
     missed = _seal(trial, completion, _Written(completion=_write(trial, completion), index=index, stage=staged))
@@ -144,7 +144,7 @@ def _collect(trial: Trial, stage: Stage | InPlace, outgoing: Outgoing, on_disk: 
         )
         facts = collect(
             outgoing.through(_read(trial)),
-            policy=prepared.request.policy,
+            policy=prepared.told_policy,
             workspace=os.fsencode(prepared.workspace),
             observe=recorder.observe,
             changed=recorder.changed,
@@ -272,11 +272,11 @@ def _against(left: tuple[Left, ...]) -> str:
 
 def _is_final(trial: Trial, facts: Facts) -> bool:
     held_apart = replace(facts, release=Release())  # what waits for this very decision keeps nothing open
-    return judge(held_apart, trial.prepared.request.policy).finality.verdict == "final"
+    return judge(held_apart, trial.prepared.told_policy).finality.verdict == "final"
 
 
 def _argue(trial: Trial, facts: Facts, judgement: Judgement) -> Completion:
-    policy = trial.prepared.request.policy
+    policy = trial.prepared.told_policy
     redactor = trial.prepared.credentials.redactor
     trial.log.sync()
     checkpoint = trial.log.checkpoint()
@@ -295,7 +295,7 @@ def _argue(trial: Trial, facts: Facts, judgement: Judgement) -> Completion:
         run=trial.prepared.run.id,
         command=[redactor.redact(word, where="") for word in trial.prepared.request.argv],
         log=figures,
-        policy_digest=policy_digest(policy),
+        policy_digest=policy_digest(trial.prepared.request.policy),
     )
 
 
@@ -313,7 +313,7 @@ def _write_index(trial: Trial, facts: Facts, judgement: Judgement, found: tuple[
     prepared = trial.prepared
     index = index_run(
         facts,
-        prepared.request.policy,
+        prepared.told_policy,
         judgement,
         run=prepared.run.id,
         workspace=os.fsencode(prepared.workspace),

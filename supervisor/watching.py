@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from policies.types import FilesMode
-from probes.kernel.watching import plan_looks
+from probes.kernel.watching import overlay_devices, plan_looks
 from supervisor import clock
-from supervisor.events import Event, Origin, PlaceChanged, PlaceDeclared, PlaceUnwatched
+from supervisor.events import Event, Origin, PlaceChanged, PlaceDeclared, PlaceUnwatched, ReferenceLinked
 from supervisor.launch.mounts import parse_mountinfo
 from supervisor.values import dataclass, replace
 
@@ -98,6 +98,9 @@ def watched(trial: Trial, writers: PlaceWatch | None) -> Iterator[None]:
             devices=() if sort == "hidden" else looks.devices or (),
             total=len(places),
         )
+    overlays = overlay_devices(mounts) if declared.linked else ()
+    for path, device, inode in declared.linked:
+        trial.record(ReferenceLinked, path=path, devices=(device, *overlays), inode=inode)
     with ExitStack() as stack:
         if writers is not None:
             trial.writers = stack.enter_context(writers)
