@@ -138,7 +138,7 @@ def _secret(heads: Sequence[RunIndex], maker: tuple[int, Secret], user: tuple[in
 def _server(heads: Sequence[RunIndex], one: tuple[int, Server], other: tuple[int, Server]) -> Iterator[Finding]:
     """Judge one server that both reached, by what both declare of it."""
     mine, theirs = one[1], other[1]
-    same = mine.address == theirs.address
+    same = not set(mine.keys).isdisjoint(theirs.keys)
     if not same and (mine.name is None or mine.name != theirs.name):
         return
     name, states = mine.name or mine.address, (mine.state, theirs.state)
@@ -206,10 +206,10 @@ def _declared_keys(head: RunIndex) -> Iterator[tuple[str, bool, bool]]:
 def _server_keys(head: RunIndex) -> Iterator[tuple[str, bool, bool]]:
     for server in head.servers:
         trusted = server.state in {"stateless", "per-run"}
-        for key in (server.address, *([f"name {server.name}"] if server.name else [])):
+        for key in (*server.keys, *([f"name {server.name}"] if server.name else [])):
             yield key, not trusted, True
         if server.state == "per-run":
-            yield f"per-run {server.address}", True, True
+            yield from ((f"per-run {key}", True, True) for key in server.keys)
 
 
 def _secret_keys(head: RunIndex) -> Iterator[tuple[str, bool, bool]]:
