@@ -35,7 +35,10 @@ class Contact(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Server(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One server that a run reached. ``state`` is what the policy declares of it, None for nothing."""
+    """One server that a run reached. ``state`` is what the policy declares of it, None for nothing.
+
+    ``socket``: device and inode of the unix socket that it listens at, None where that is not known.
+    """
 
     address: str
     name: str | None
@@ -43,6 +46,16 @@ class Server(msgspec.Struct, frozen=True, array_like=True, gc=False):
     first_ns: int
     last_ns: int
     events: tuple[int, ...] = ()
+    socket: tuple[int, int] | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What tells that two runs had one server: every way to this machine itself is one, whatever it is called."""
+        host, _, port = self.address.rpartition(":")
+        address = self.address
+        if not address.startswith("unix:") and _is_this_machine(host.strip("[]")):
+            address = f"this machine:{port}"
+        return (address,) if self.socket is None else (address, "socket {}:{}".format(*self.socket))
 
 
 class Secret(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -199,6 +212,11 @@ def with_sights(
         left_ns=left_ns,
         grounds=grounds,
     )
+
+
+def _is_this_machine(host: str) -> bool:
+    mapped = host.removeprefix("::ffff:")
+    return host in {"localhost", "::1", "::", "0.0.0.0"} or mapped.startswith("127.")  # noqa: S104 - nobody binds
 
 
 def _with_state(sight: Sight, before: str | None) -> Sight:

@@ -139,3 +139,29 @@ def test_a_run_that_nobody_asked_about_is_named_where_it_lies_in_between(lab: La
     assert runs["middle"].rpartition("-")[2].encode() in lab.call("separate", runs["first"], runs["last"]).stdout
     assert edges("first", "later") == []
     assert edges("last", "later") == []
+
+
+def test_whoever_asks_for_a_run_is_a_reader(lab: Lab, place: Path) -> None:
+    """An adapter read what another run had written, and its own trial never did; also an addendum reads it."""
+    policy = lab.work.parent / "asks.toml"
+    words = 'committed = ["done"], pending = ["first", "2"]'
+    policy.write_text(
+        'schema = 1\n[claim]\noutcome = "service:queue"\nperiod = "eventually"\n[[services]]\nname = "queue"\n'
+        f'settle = {{ kind = "file", path = "{place}/f", {words} }}\n'
+    )
+    options = ("--shared", str(place), "--commit", "never")
+    asked = lab.run("-p", str(policy), "--commit", "never", "--settle", "100ms", "--", "true").report["run"]
+    writer = lab.run(*options, "--", "sh", "-c", f"echo 2 > {place}/f").report["run"]
+    again = lab.run("-p", str(policy), "--commit", "never", "--settle", "100ms", "--", "true").report["run"]
+    beside = lab.run(*options, "--", "sh", "-c", f"echo 2 > {place}/g").report["run"]
+
+    def verdict(one: str, other: str) -> str:
+        edges = json.loads(lab.call("separate", one, other, "--json").stdout)["edges"]
+        return str(edges[0]["verdict"]) if edges else "separate"
+
+    assert verdict(writer, again) == "connected"
+    assert verdict(beside, again) == "separate"
+    assert verdict(asked, writer) == "separate"
+    settled = lab.call("settle", asked, "--for", "200ms")
+    assert list((lab.home / "runs" / asked / "addenda").iterdir()), settled.stderr
+    assert verdict(asked, writer) == "connected"
