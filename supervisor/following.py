@@ -230,6 +230,7 @@ def _capture(watch: Watch, stage: Stage | InPlace, *, thaw: bool, state: str = "
         files=captured.files,
         size_bytes=captured.size_bytes,
         kept_in=f"{target.name}/upper",
+        form=captured.form,
     )
     watch.hear_services()
     if thaw:

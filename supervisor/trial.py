@@ -72,6 +72,7 @@ from supervisor.watching import Sharing
 
 if TYPE_CHECKING:  # hardly any trial has services
     from probes.services.answers import Answer
+    from probes.shared import PlaceWatch
     from supervisor.service_watch import ServiceWatch
     from supervisor.tool_relay import ToolRelay
 
@@ -106,6 +107,7 @@ class Trial:
     captured: dict[str, str] = field(default_factory=dict)
     registered: str | None = None
     sharing: Sharing | None = None
+    writers: PlaceWatch | None = None
 
     def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind
         """Write an event of the supervisor, and give it: numbered, with the time it is written at."""

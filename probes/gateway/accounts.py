@@ -32,10 +32,10 @@ class Account:
             source=written(*self.source),
         )  # fmt: skip
 
-    def allowed(self, said: Said, dialled: str | None) -> ConnectionAllowed:
+    def allowed(self, said: Said, dialled: str | None, *, time_ns: int) -> ConnectionAllowed:
         """Tell that it is let through, and to where; None when it was used for nothing."""
         return ConnectionAllowed(
-            n=-1, time_ns=boottime_ns(), connection=self.number, ip=str(self.place.address), port=self.place.port,
+            n=-1, time_ns=time_ns, connection=self.number, ip=str(self.place.address), port=self.place.port,
             host=said.host, rule=said.decision.rule, speaks=said.speaks,
             encrypted_hello=said.hello is not None and said.hello.encrypted, dialled=dialled,
             source=written(*self.source),
@@ -50,7 +50,7 @@ class Account:
         )  # fmt: skip
 
     def closed(
-        self, decision: str, host: str | None, counted: Counted, *, kept: bytes, error: str | None
+        self, decision: str, host: str | None, counted: Counted, *, time_ns: int, error: str | None, kept: bytes = b""
     ) -> ConnectionClosed:
         """Tell that it came to its end; what a swallowed client sent is looked at for the host that it names."""
         swallowed = decision == "sinkholed"
@@ -58,7 +58,7 @@ class Account:
         if swallowed and named is None:
             named = next(what_it_names(kept), None)
         return ConnectionClosed(
-            n=-1, time_ns=boottime_ns(), connection=self.number, ip=str(self.place.address), port=self.place.port,
+            n=-1, time_ns=time_ns, connection=self.number, ip=str(self.place.address), port=self.place.port,
             host=named, decision=decision, bytes_out=counted.bytes_out, bytes_in=counted.bytes_in,
             kept_bytes=counted.kept_bytes, opened_ns=self.opened_ns, data_out=kept if swallowed else b"", error=error,
             source=written(*self.source),

@@ -31,18 +31,23 @@ class Answers:
         self._synthetic: OrderedDict[str, int] = OrderedDict()
         self._next = 0
         self._free: list[int] = []
+        self.changes = 0  # how often what `names_at` gives has changed
 
     def note(self, name: str, addresses: tuple[Address, ...]) -> None:
         """Remember that these were answers for a name."""
         for address in addresses:
             names = self._names.setdefault(address, OrderedDict())
             self._names.move_to_end(address)
+            if names and next(reversed(names)) == name:
+                continue
+            self.changes += 1
             names[name] = None
             names.move_to_end(name)
             while len(names) > MAX_NAMES_AT:
                 names.popitem(last=False)
         while len(self._names) > 2 * MAX_NAMES:
             self._names.popitem(last=False)
+            self.changes += 1
 
     def synthetic(self, name: str) -> tuple[IPv4Address, IPv6Address]:
         """Give the addresses that stand for a name, and remember them as its answers."""
@@ -61,6 +66,7 @@ class Answers:
         for address in _pair(number):
             self._names.pop(address, None)
         self._free.append(number)
+        self.changes += 1
 
     def names_at(self, address: Address) -> tuple[str, ...]:
         """Give the names that an address was an answer for, the latest first."""

@@ -111,6 +111,7 @@ def _listen(family: socket.AddressFamily) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     # The address is nobody's; for IPv6 a route that makes it local does not count.
     listener.setsockopt(*_FREEBIND[family], 1)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # whoever is accepted has it from here
     listener.bind((LISTENING[family], _PORT))
     listener.listen(_BACKLOG)
     return listener

@@ -21,7 +21,7 @@ from policies.hosts import written
 from probes.gateway.accounts import Account
 from probes.gateway.http_head import RequestHead
 from probes.gateway.loop import GONE, READ, Later, boottime_ns
-from probes.gateway.side import Side
+from probes.gateway.side import UNREAD, Side
 from probes.gateway.speech import Place, Refused, Speech
 from probes.gateway.tls_end import TlsEnd, TlsError
 from supervisor.events import ConnectionHeld, InspectionFailed
@@ -106,7 +106,7 @@ class HeldConnection:
         """Take over an accepted socket whose address is allowed; `begin` reads."""
         self._service, self._hold = service, hold
         self.number, self.source = number, source
-        self._client = Side(service.loop, sock)
+        self._client = Side(service.loop, sock, self._ready)
         self._place = place
         self._outer = Speech(service.rules, place, self._hear_head)
         self._inner: Speech | None = None  # what is said inside TLS
@@ -119,7 +119,7 @@ class HeldConnection:
         self._quiet: Later | None = None
         self._due_ns = 0
         self._done = False
-        self._decoys = service.lookout.begin() if service.lookout else None
+        self._decoys = service.look_at(number, source)
         hold.open_count += 1
 
     def begin(self) -> None:
@@ -127,7 +127,7 @@ class HeldConnection:
         if len(self._hold.items) + self._hold.open_count > MOST:
             self._refuse(Refused(f"more than {MOST} connections would be held", host=self._host, rule="hold"))
             return
-        self._client.watch(READ, self._ready)
+        self._client.wait(READ)
         self._wait()
 
     @property
@@ -215,6 +215,8 @@ class HeldConnection:
         finally:
             if back := tls.outgoing():
                 self._client.send(back)
+        if len(self._client.waiting) > UNREAD:
+            raise Refused("it reads nothing of what it is answered", host=self._host, rule="hold")
         if text:
             self._look(text, ", inside TLS")
             self._keep(inner.feed(text))
@@ -235,12 +237,9 @@ class HeldConnection:
 
     def _look(self, data: bytes, how: str = "") -> None:
         """Tell of decoys in what the client says, as on every connection."""
-        if self._decoys is None:
-            return
-        where = written(self._host or str(plain_address(self._place.address)), self._place.port)
-        common = {"n": -1, "time_ns": boottime_ns(), "connection": self.number}
-        for event in self._decoys.look(data, f"{where}{how}", **common):
-            self._service.tell(event, self.source)
+        if self._decoys is not None:
+            where = written(self._host or str(plain_address(self._place.address)), self._place.port)
+            self._decoys.look(data, f"{where}{how}")
 
     # -- its end ---------------------------------------------------------------------------------------------------
 

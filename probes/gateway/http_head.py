@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from enum import StrEnum, auto
+from functools import lru_cache
 
 from policies.addresses import parse_address, plain_address
 from policies.hosts import normal_name
@@ -69,6 +70,8 @@ _AUTHORITY = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[^:\[\]@/?#\\ ]+)(?::([0-9]{0,5})
 _ABSOLUTE = re.compile(rb"(https?|wss?)://([^/?#\\]*)", re.IGNORECASE)
 _PORTS = {b"http": 80, b"ws": 80, b"https": 443, b"wss": 443}
 _MAX_PORT = 65535
+_MAX_AUTHORITY = 262
+"""Of the longest name (RFC 1035, 2.3.4) with a dot at its end, in brackets or not, and a port."""
 
 
 class Protocol(StrEnum):
@@ -201,7 +204,7 @@ class RequestReader:
             HttpError: what follows must not be passed on; the pieces before it were good.
         """
         self._kept += data
-        while (piece := self._step()) is not None:
+        while self._kept and (piece := self._step()) is not None:
             yield piece
 
     def answered(self, *, switched: bool) -> Iterator[Piece]:
@@ -304,6 +307,11 @@ def _authority(method: bytes, target: bytes) -> tuple[bytes | None, int | None]:
 
 def _split_authority(text: bytes) -> tuple[str | None, int | None]:
     """Read ``HOST[:PORT]`` into one spelling; a host that is none gives None."""
+    return _split_short(text) if len(text) <= _MAX_AUTHORITY else (None, None)
+
+
+@lru_cache(maxsize=1024)
+def _split_short(text: bytes) -> tuple[str | None, int | None]:
     found = _AUTHORITY.fullmatch(text)
     if found is None:
         return None, None

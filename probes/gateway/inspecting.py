@@ -91,8 +91,8 @@ class Inspected:
 
     @property
     def waiting_bytes(self) -> int:
-        """How much of the client is kept until the server is there."""
-        return len(self._first)
+        """How much of the client is kept until the server is there, and has proved who it is."""
+        return len(self._first) + self._inspection.waiting_bytes
 
     def hear(self, hello: ClientHello | None, data: bytes) -> Step:
         """Take bytes of the client; the first time with its hello. What comes before `dialled` waits for it."""

@@ -93,6 +93,11 @@ class Inspection:
         self._text = InspectedText(self._host, self._port, judge)
         self._over = False
 
+    @property
+    def waiting_bytes(self) -> int:
+        """How much of the client is kept until the server has agreed."""
+        return len(self._waiting)
+
     def start(self, hello: ClientHello, first: bytes) -> Step:
         """Greet the server.
 

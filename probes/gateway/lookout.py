@@ -6,10 +6,10 @@ the decoys of this run are known here: those of earlier ones are looked for in w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable
 
 from policies.spotting import Spotter, SpottingStream
+from probes.gateway.loop import boottime_ns
 from supervisor.events import CanaryLeaked, Origin
 from supervisor.values import dataclass
 
@@ -21,34 +21,31 @@ class Lookout:
     run: str
     spotter: Spotter
 
-    def begin(self) -> Watch:
-        """Begin to look at a connection."""
-        return Watch(self, self.spotter.stream())
+    def begin(self, connection: int, tell: Callable[[CanaryLeaked], object]) -> Watch:
+        """Begin to look at a connection, by its number; ``tell`` gets what is seen."""
+        return Watch(self.run, connection, tell, self.spotter.stream())
 
 
 @dataclass(slots=True)
 class Watch:
     """One connection that is looked at."""
 
-    lookout: Lookout
+    _run: str
+    _connection: int
+    _tell: Callable[[CanaryLeaked], object]
     _stream: SpottingStream
 
-    def look(self, data: bytes, where: str, **common: Any) -> Iterator[CanaryLeaked]:  # noqa: ANN401 - fields of the event
-        """Take what the client sent next.
+    def look(self, data: bytes, where: str) -> None:
+        """Take what the client sent next, and tell which decoys are in it.
 
         Args:
             data: the bytes.
             where: it was to go, ``HOST:PORT``.
-            common: ``n``, ``time_ns`` and ``connection``.
         """
         for sighting in self._stream.feed(data):
             placed_by, _, form = sighting.name.partition(" ")
-            yield CanaryLeaked(
-                origin=Origin.GATEWAY,
-                form=form,
-                placed_by=placed_by,
-                seen_in=self.lookout.run,
-                where=f"sent to {where}",
-                encoding=sighting.encoding.value,
-                **common,
-            )
+            leaked = CanaryLeaked(
+                n=-1, time_ns=boottime_ns(), origin=Origin.GATEWAY, connection=self._connection, form=form,
+                placed_by=placed_by, seen_in=self._run, where=f"sent to {where}", encoding=sighting.encoding.value,
+            )  # fmt: skip
+            self._tell(leaked)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import os
 import select
 import time
 from collections.abc import Callable
@@ -20,10 +21,16 @@ def boottime_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
+def _goes(event: tuple[int, int]) -> int:
+    """Have whoever goes on looked at before who is gone, whose end nobody waits for."""
+    return event[1] & GONE
+
+
 Ready = Callable[[int], object]
 _MAX_EVENTS = 512
-_IDLE_S = 0.001
-"""After so long without anybody ready there is time for what could wait."""
+_LINGER_NS = 50_000
+"""Who asked a server mostly has its answer soon: to look for it so long costs less than to sleep and be woken, most of
+all on a machine that is a guest itself. Whoever else wants the processor gets it meanwhile."""
 
 
 class Later:
@@ -50,8 +57,8 @@ class Loop:
         self._due: list[tuple[float, int, Later]] = []
         self._count = itertools.count()
         self._running = True
+        self._busy = False
         self._idle: Callable[[], object] | None = None
-        self._idle_by = 0.0
 
     def watch(self, fd: int, interest: int, ready: Ready) -> None:
         """Call ``ready`` with what happened whenever ``fd`` is readable or writable, as ``interest`` says."""
@@ -67,16 +74,19 @@ class Loop:
         if self._ready.pop(fd, None) is not None:
             self._poll.unregister(fd)
 
+    def drop(self, fd: int) -> None:
+        """Wait no more for a descriptor that is closed now, with which the kernel forgets it by itself."""
+        self._ready.pop(fd, None)
+
     def later(self, delay_s: float, call: Callable[[], object]) -> Later:
         """Call something after a time."""
         made = Later(call)
         heapq.heappush(self._due, (time.monotonic() + delay_s, next(self._count), made))
         return made
 
-    def when_idle(self, call: Callable[[], object], *, within_s: float) -> None:
-        """Call something once nobody is ready, or after a time: what can wait until then."""
+    def when_idle(self, call: Callable[[], object]) -> None:
+        """Call something short once nobody is ready: what can wait until then."""
         self._idle = call
-        self._idle_by = time.monotonic() + within_s
 
     def stop(self) -> None:
         """End `run` after the current turn."""
@@ -89,21 +99,34 @@ class Loop:
 
     def turn(self) -> None:
         """Wait once, and call whoever is concerned."""
-        happened = self._poll.poll(self._wait_s(), _MAX_EVENTS)
+        happened = self._poll.poll(0, _MAX_EVENTS)
+        if not happened and self._idle is not None:
+            call, self._idle = self._idle, None
+            call()
+        elif not happened:
+            happened = (self._linger() if self._busy else []) or self._poll.poll(self._wait_s(), _MAX_EVENTS)
+        self._busy = bool(happened)
+        if len(happened) > 1:
+            happened.sort(key=_goes)
         for fd, events in happened:
             ready = self._ready.get(fd)
             if ready is not None:
                 ready(events)
-        self._call_due()
-        if self._idle is not None and (not happened or time.monotonic() >= self._idle_by):
-            call, self._idle = self._idle, None
-            call()
+        if self._due:
+            self._call_due()
+
+    def _linger(self) -> list[tuple[int, int]]:
+        until_ns = time.perf_counter_ns() + _LINGER_NS
+        while time.perf_counter_ns() < until_ns:
+            os.sched_yield()
+            if happened := self._poll.poll(0, _MAX_EVENTS):
+                return happened
+        return []
 
     def _wait_s(self) -> float:
         while self._due and self._due[0][2].call is None:
             heapq.heappop(self._due)
-        wait_s = max(0.0, self._due[0][0] - time.monotonic()) if self._due else -1
-        return min(wait_s, _IDLE_S) if self._idle is not None and self._due else _IDLE_S if self._idle else wait_s
+        return max(0.0, self._due[0][0] - time.monotonic()) if self._due else -1
 
     def _call_due(self) -> None:
         now = time.monotonic()

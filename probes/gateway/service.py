@@ -11,7 +11,6 @@ Laws:
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import resource
@@ -19,25 +18,27 @@ import socket
 import threading
 from collections.abc import Callable
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Union
 
 from policies.addresses import Address, plain_address, read_address
 from policies.hosts import written
 from policies.network import Action, NetworkRules
 from probes.gateway.answers import Answers
 from probes.gateway.ground import IP_PKTINFO, Ground, lost_datagrams
-from probes.gateway.lookout import Lookout
+from probes.gateway.lookout import Lookout, Watch
 from probes.gateway.loop import READ, Loop, boottime_ns
-from probes.gateway.porter import Porter
+from probes.gateway.porter import CANARY, RESET, Porter, refused_canary
 from probes.gateway.questions import Judged, Question, judge_found, judge_question, name_in, read_question, write_answer
 from probes.gateway.relay import Connection
 from probes.gateway.speech import Place, find_place
-from probes.gateway.wire import TCP, UDP, pack_batch, pack_told
-from supervisor.events import Event, GatewayStopped, NameAsked, Origin
+from probes.gateway.telling import Teller
+from probes.gateway.wire import TCP, UDP
+from supervisor.events import GatewayStopped, NameAsked, Origin
 
 if TYPE_CHECKING:
     from probes.gateway.holding import HeldConnection, Hold
     from probes.gateway.inspecting import Inspecting
+    from probes.gateway.sinkhole import SinkholedConnection
 
 HOSTNAME = "trial"
 _ACCEPT_AT_ONCE = 256
@@ -50,12 +51,10 @@ _PLACES = 4096
 _MAX_DATAGRAM = 65535
 _MALFORMED_KEPT = 4096
 _DNS_IDLE_S = 30.0
-_TELL_AT_ONCE = 64
-_TELL_BYTES = 1 << 15
-_TELL_WITHIN_S = 0.005
 
 Found = Callable[[tuple[Address, ...] | None], None]
 LookUp = Callable[[str, int], tuple[Address, ...] | None]
+AnyConnection = Union["Connection", "HeldConnection", "SinkholedConnection", "DnsStream"]
 
 
 class Service:
@@ -90,12 +89,14 @@ class Service:
         self.lookout = lookout
         self.received_bytes = 0
         self.inspecting = inspecting
-        self._places: dict[tuple[Address, int, tuple[str, ...]], Place] = {}
-        self._untold: list[bytes] = []
-        self._untold_bytes = 0
+        self._places: dict[tuple[str, int], Place] = {}
+        self._places_of = 0  # what had been answered when they were decided
+        self._teller = Teller(self.loop, control)
+        self.tell = self._teller.tell
         self._ground, self._control = ground, control
-        self._connections: dict[int, Connection | HeldConnection | DnsStream] = {}
+        self._connections: dict[int, AnyConnection] = {}
         self._accepted = self._questions = 0
+        self._at_once = 1
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._room = max(16, (descriptors - _SPARE_DESCRIPTORS) // 2)
         self._paused = False
@@ -118,29 +119,11 @@ class Service:
 
     # -- words of the supervisor -----------------------------------------------------------------------------------
 
-    def tell(self, event: Event, source: tuple[str, int] | None = None, protocol: int = TCP) -> None:
-        """Have an event sent to the supervisor, with the trial's end of the flow for it to find the process by.
-
-        It goes when there is nothing else to do, or much to tell: waking the supervisor costs more than a connection.
-        """
-        message = pack_told(event, source, protocol)
-        self._untold.append(message)
-        self._untold_bytes += len(message)
-        if len(self._untold) >= _TELL_AT_ONCE or self._untold_bytes >= _TELL_BYTES:
-            self._tell_all()
-        elif len(self._untold) == 1:
-            self.loop.when_idle(self._tell_all, within_s=_TELL_WITHIN_S)
-
-    def _tell_all(self) -> None:
-        if self._untold:
-            batch, self._untold, self._untold_bytes = pack_batch(self._untold), [], 0
-            self._control.send(batch)
-
     def _obey(self) -> None:
         word = self._control.recv(64)
         if word == b"flush":
             self._take_all()
-            self._tell_all()
+            self._teller.flush()
             self._control.send(b"flushed")
         elif word == b"stop":
             self._stop()
@@ -167,7 +150,7 @@ class Service:
             received_bytes=self.received_bytes, lost=sum(map(lost_datagrams, self._ground.resolvers)),
         )  # fmt: skip
         self.tell(counted)
-        self._tell_all()
+        self._teller.flush()
         self.loop.stop()
 
     # -- connections -----------------------------------------------------------------------------------------------
@@ -179,52 +162,69 @@ class Service:
         self.loop.watch(listener.fileno(), READ, lambda _: self._accept(listener))
 
     def _accept(self, listener: socket.socket) -> bool:
-        """Accept what waits, so many at once; False when nothing did."""
-        for _ in range(_ACCEPT_AT_ONCE):
+        """Accept what waits, a few at once, and more as long as more come; False when there was nothing left."""
+        for _ in range(self._at_once):
             if len(self._connections) >= self._room:
                 self._pause()
                 return False
             try:
                 sock, peer = listener.accept()
-            except BlockingIOError:
-                return False
-            except OSError:  # no descriptor left for us, or it was gone already
+            except OSError:  # none is there, it was gone already, or no descriptor is left for us
+                self._at_once = 1
                 return False
             self._begin(sock, (peer[0], peer[1]))
+        self._at_once = min(2 * self._at_once, _ACCEPT_AT_ONCE)
         return True
 
     def _begin(self, sock: socket.socket, source: tuple[str, int]) -> None:
         self._accepted += 1
-        meant = sock.getsockname()
-        address, port = read_address(meant[0]), meant[1]
-        sock.settimeout(0)
-        with contextlib.suppress(OSError):  # it may have been reset meanwhile
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         number = self._accepted
-        if port == _DNS_PORT:
+        meant = sock.getsockname()
+        sock.settimeout(0)
+        if meant[1] == _DNS_PORT:
             self._connections[number] = DnsStream(self, number, sock, source)
-            return
-        if self._hold is not None and (place := self.find_place(address, port)).decided.action is Action.ALLOWED:
+        elif meant[:2] == CANARY:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            sock.close()
+            self.tell(refused_canary(number, source), source)
+        else:
+            begun = self._begin_at(number, sock, source, self._place_at(meant[0], meant[1]))
+            self._connections[number] = begun
+            begun.begin()
+
+    def _begin_at(
+        self, number: int, sock: socket.socket, source: tuple[str, int], place: Place
+    ) -> Connection | HeldConnection | SinkholedConnection:
+        action = place.decided.action
+        if action is Action.SINKHOLED:
+            from probes.gateway.sinkhole import SinkholedConnection  # noqa: PLC0415 - most policies swallow nothing
+
+            return SinkholedConnection(self, number, sock, source=source, place=place)
+        if self._hold is not None and action is Action.ALLOWED:
             from probes.gateway.holding import HeldConnection  # noqa: PLC0415 - hardly any policy holds anything
 
-            held = HeldConnection(self, self._hold, number, sock, source=source, place=place)
-            self._connections[number] = held
-            held.begin()
-            return
-        connection = self._connections[number] = Connection(self, number, sock, source)
-        connection.begin(address, port)
+            return HeldConnection(self, self._hold, number, sock, source=source, place=place)
+        return Connection(self, number, sock, source=source, place=place)
 
-    def find_place(self, address: Address, port: int) -> Place:
+    def look_at(self, number: int, source: tuple[str, int]) -> Watch | None:
+        """Begin to look for decoys in what a connection says; None when there are none."""
+        if self.lookout is None:
+            return None
+        return self.lookout.begin(number, lambda leaked: self.tell(leaked, source))
+
+    def _place_at(self, text: str, port: int) -> Place:
         """Decide about an address, or remember what was decided: most connections go where others went."""
-        names = self.answers.names_at(address)
-        key = (address, port, names)
-        place = self._places.get(key)
+        if self._places_of != self.answers.changes:
+            self._places.clear()
+            self._places_of = self.answers.changes
+        place = self._places.get((text, port))
         if place is None:
+            address = read_address(text)
             synthetic = self.answers.is_synthetic(address)
-            place = find_place(self.rules, address, port, names, synthetic=synthetic)
+            place = find_place(self.rules, address, port, self.answers.names_at(address), synthetic=synthetic)
             if len(self._places) >= _PLACES:
                 self._places.clear()
-            self._places[key] = place
+            self._places[text, port] = place
         return place
 
     def _pause(self) -> None:
@@ -233,7 +233,7 @@ class Service:
             for listener in self._ground.listeners:
                 self.loop.forget(listener.fileno())
 
-    def ended(self, connection: Connection | HeldConnection | DnsStream) -> None:
+    def ended(self, connection: AnyConnection) -> None:
         """Let go of a connection that has told its end."""
         self._connections.pop(connection.number, None)
         if self._paused and len(self._connections) < self._room:

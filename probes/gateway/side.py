@@ -5,23 +5,26 @@ from __future__ import annotations
 import contextlib
 import socket
 
-from probes.gateway.loop import READ, WRITE, Loop, Ready
+from probes.gateway.loop import READ, Loop, Ready
 from probes.gateway.porter import RESET
+
+UNREAD = 64 * 1024
+"""More than any handshake: what may wait for a client that is answered by the gateway itself, and reads nothing."""
 
 
 class Side:
     """One end of a connection: its socket, what waits to be sent to it, and which ways are shut."""
 
-    __slots__ = ("ended", "interest", "loop", "parked", "shut", "sock", "waiting")
+    __slots__ = ("_interest", "_parked", "_ready", "ended", "loop", "shut", "sock", "waiting")
 
-    def __init__(self, loop: Loop, sock: socket.socket) -> None:
-        """Own the socket."""
-        self.loop, self.sock = loop, sock
+    def __init__(self, loop: Loop, sock: socket.socket, ready: Ready) -> None:
+        """Own the socket; ``ready`` is called with what happened to it, once it is waited for."""
+        self.loop, self.sock, self._ready = loop, sock, ready
         self.waiting = bytearray()
         self.ended = False  # it will send no more
         self.shut = False  # it was told that nothing more comes
-        self.interest = 0
-        self.parked: Ready | None = None  # it is not watched until there is room for what it holds
+        self._interest: int | None = None  # it is not watched
+        self._parked = False  # it is watched again when there is room for what it holds, not before
 
     def send(self, data: bytes | bytearray | memoryview) -> None:
         """Send what can be sent now, keep the rest."""
@@ -45,42 +48,27 @@ class Side:
 
     # -- readiness -------------------------------------------------------------------------------------------------
 
-    def watch(self, interest: int, ready: Ready) -> None:
-        """Begin to wait for it."""
-        self.interest = interest
-        self.loop.watch(self.sock.fileno(), interest, ready)
-
-    def watch_anew(self, interest: int, ready: Ready) -> None:
-        """Have something else called from now on."""
-        self.loop.forget(self.sock.fileno())
-        self.watch(interest, ready)
-
-    def rewatch(self, interest: int) -> None:
-        """Wait for something else from now on."""
-        if self.parked is not None:
-            if interest & READ:
-                ready, self.parked = self.parked, None
-                self.watch(interest, ready)
-        elif interest != self.interest:
-            self.interest = interest
+    def wait(self, interest: int) -> None:
+        """From now on wait for this: to read, to write, or for its end only."""
+        if interest == self._interest or (self._parked and not interest & READ):
+            return
+        if self._interest is None:
+            self.loop.watch(self.sock.fileno(), interest, self._ready)
+        else:
             self.loop.change(self.sock.fileno(), interest)
+        self._interest, self._parked = interest, False
 
-    def interest_beside(self, other: Side, most: int) -> int:
-        """Say what to wait for: it is read while less than ``most`` waits for the other one."""
-        read = READ if not self.ended and len(other.waiting) < most else 0
-        return read | (WRITE if self.waiting else 0)
-
-    def gone(self, ready: Ready) -> bool:
+    def gone(self) -> bool:
         """Tell whether it was reset; one that has ended both ways may still hold bytes that we do not read yet."""
         if self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             return True
         self.loop.forget(self.sock.fileno())  # it would be told all the time
-        self.parked = ready
+        self._interest, self._parked = None, True
         return False
 
     def drop(self, *, reset: bool) -> None:
         """Close it, with a reset or in good order."""
-        self.loop.forget(self.sock.fileno())
+        self.loop.drop(self.sock.fileno())
         if reset:
             with contextlib.suppress(OSError):
                 self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)

@@ -29,15 +29,22 @@ from supervisor.values import dataclass, replace
 
 _KEPT = ("trusted.overlay.opaque", "trusted.overlay.redirect")
 
+GONE = "gone"
+"""In a capture of what was written in place: the paths that were gone, each ended by a null byte."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What was captured. ``digest`` is ``sha256:…``; ``files`` and ``size_bytes`` count what was copied."""
+    """What was captured. ``digest`` is ``sha256:…``; ``files`` and ``size_bytes`` count what was copied.
+
+    ``form`` 2 says that the digest is of what is kept, so that it can be computed again.
+    """
 
     digest: str
     files: int
     size_bytes: int
     upper: Path
+    form: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +130,20 @@ def digest_kept(target: Path, nested: Mapping[bytes, Path]) -> str:
     observer = Observer()
     with Tree(target / "upper") as tree:
         own = _digest(tree, observer)
+    gone = target / GONE
+    if gone.exists():
+        own = with_gone(own, gone.read_bytes())
     found = {}
     for prefix, place in sorted(nested.items()):
         with Tree(place / "upper") as tree:
             found[prefix] = _digest(tree, observer)
     return _joined(own, found)
+
+
+def with_gone(own: str, gone: bytes) -> str:
+    """Give the digest of a capture of which some paths were gone, as they stand in its file `GONE`."""
+    digest = hashlib.sha256(b"%s\0%s" % (own.encode(), gone))
+    return f"sha256:{digest.hexdigest()}"
 
 
 def _digest(tree: Tree, observer: Observer) -> str:

@@ -30,7 +30,7 @@ class Listening:
     """Stands for the service of a gateway: a loop, rules, and what is told."""
 
     origin = Origin.GATEWAY
-    lookout = inspecting = None
+    inspecting = None
 
     def __init__(self) -> None:
         """Begin with nothing told."""
@@ -41,6 +41,9 @@ class Listening:
     def tell(self, event: Event, *_: object) -> None:
         """Keep what is told."""
         self.told.append(event)
+
+    def look_at(self, *_: object) -> None:
+        """Look for no decoys."""
 
     def ended(self, _: object) -> None:
         """Stop, since the one connection has ended."""
