@@ -6,7 +6,6 @@ Options that can be repeated add to what the policy lists; the others replace wh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from policies.amounts import parse_count, parse_cpus, parse_memory
 from policies.durations import parse_duration, parse_period
@@ -31,7 +30,7 @@ from policies.types import (
     ValidatePolicy,
 )
 from supervisor.errors import PolicyError, UsageError
-from supervisor.values import dataclass
+from supervisor.values import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

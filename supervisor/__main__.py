@@ -12,7 +12,7 @@ with suppress(OSError):  # a current directory that is gone has no modules
     if sys.path[:1] == [os.getcwd()] and not sys.flags.safe_path:  # noqa: PTH109 - a text is compared
         del sys.path[0]
 
-from supervisor.cli import main
+from supervisor.beginning import begin
 
 
 def entry() -> NoReturn:
@@ -20,7 +20,11 @@ def entry() -> NoReturn:
 
     Everything is undone and written when `main` returns. Taking the interpreter apart would only cost 20 ms more.
     """
-    code = main()
+    words = sys.argv[1:]
+    closed = begin(words)
+    from supervisor.cli import main  # noqa: PLC0415 - the kernel verifies our programs meanwhile
+
+    code = main(words, closed=closed)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

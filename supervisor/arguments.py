@@ -12,8 +12,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from supervisor import route_arguments
 from supervisor.errors import UsageError
@@ -30,8 +29,7 @@ exit codes:
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Command(NamedTuple):
     """One command: how it is used, what it does, and what it takes."""
 
     name: str
@@ -40,8 +38,7 @@ class Command:
     add_arguments: Callable[[argparse.ArgumentParser], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parsed:
+class Parsed(NamedTuple):
     """A command line that was understood.
 
     Attributes:
@@ -395,7 +392,7 @@ COMMANDS = {
         Command(
             name="settle",
             usage="supervise settle RUN [--for D]",
-            about="Go on asking the services that keep a run open.",
+            about="Go on following what keeps a run open.",
             add_arguments=_settle_arguments,
         ),
         Command(

@@ -69,7 +69,7 @@ def make_request(
 
 def policy_options(parsed: Parsed) -> PolicyOptions:
     """Give the options that change the policy: each has the name of its field."""
-    found: dict[str, Any] = {name: getattr(parsed.options, name) for name in PolicyOptions.__dataclass_fields__}
+    found: dict[str, Any] = {name: getattr(parsed.options, name) for name in PolicyOptions.__annotations__}
     found |= {name: tuple(found[name]) for name in _REPEATED}
     return PolicyOptions(**found)
 

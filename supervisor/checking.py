@@ -6,7 +6,6 @@ In: references and files as they were typed. Out: an `Answer`. The command line 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,6 +17,7 @@ from supervisor.log.proof import make_proof
 from supervisor.reading import check_proof, verify_run
 from supervisor.report.safe import safe
 from supervisor.report.verified import verified_line
+from supervisor.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

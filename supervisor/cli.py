@@ -11,13 +11,13 @@ Laws:
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from supervisor.arguments import Parsed, parse_arguments
+from supervisor.beginning import begin
 from supervisor.errors import SuperviseError, UsageError, refused_by_machine
 from supervisor.printing import (
     complain,
@@ -29,7 +29,6 @@ from supervisor.printing import (
     write_bytes,
     writing,
 )
-from supervisor.streams import hold_streams, replace_missing
 
 if TYPE_CHECKING:
     from supervisor.request import Outcome, Progress, RunRequest
@@ -38,31 +37,22 @@ if TYPE_CHECKING:
 FAILED = 125
 """Our own failure."""
 
-SWITCH_S = 0.0005
-"""After how long a thread lets another one in: Python's 5 ms would make the loader and the consumer wait for us."""
-
-GARBAGE_OBJECTS = 50_000
-"""How many new objects make Python look for garbage in cycles. We leave little; its own 700 cost a start 12 ms."""
-
 SIGINT_EXIT = 130
 SIGPIPE_EXIT = 141
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, *, closed: frozenset[int] | None = None) -> int:
     """Run the command line.
 
     Args:
         argv: the words after the program's name; None for those of this process.
+        closed: the standard streams that the caller had closed, from `begin`; None when it was not called.
 
     Returns:
         The exit code.
     """
-    gc.set_threshold(GARBAGE_OBJECTS)
-    closed = hold_streams()
-    replace_missing()
     words = sys.argv[1:] if argv is None else argv
-    if "--" in words:
-        _begin_loading()
+    closed = begin(words) if closed is None else closed
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a name must not stop a report
     try:
         code = _dispatch(words, closed)
@@ -137,11 +127,10 @@ def _run(parsed: Parsed, closed: frozenset[int]) -> int:
 
 def _learn(parsed: Parsed, closed: frozenset[int]) -> int:
     """Print what a trial needed. Its own output goes to stderr; that it failed is no failure: nobody answered it."""
-    from dataclasses import replace  # noqa: PLC0415
-
     from policies.types import NetworkDefault  # noqa: PLC0415
     from supervisor.asking import make_request, warnings  # noqa: PLC0415
     from supervisor.learning import learn_policy  # noqa: PLC0415
+    from supervisor.values import replace  # noqa: PLC0415
 
     options = parsed.options
     teller = _Teller(quiet=options.quiet, status_fd=options.status_fd)
@@ -157,14 +146,6 @@ def _learn(parsed: Parsed, closed: frozenset[int]) -> int:
     if code == 0:
         print_text(text, end="")
     return code
-
-
-def _begin_loading() -> None:
-    """Let the kernel verify our programs while the rest of us is imported: both take about as long."""
-    from probes.kernel.pins import begin_loading  # noqa: PLC0415
-
-    sys.setswitchinterval(SWITCH_S)
-    begin_loading()
 
 
 def _with_relay(request: RunRequest) -> RunRequest:
@@ -229,6 +210,8 @@ def _unmet(outcome: Outcome, request: RunRequest) -> Iterable[str]:
 
 
 def _unwitnessed(outcome: Outcome) -> Iterable[str]:
+    if not outcome.unwitnessed:
+        return []
     from supervisor.report.safe import safe  # noqa: PLC0415
 
     return [

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from policies.canonical import policy_to_mapping
 from policies.credentials import (
     Secret,
     absolute_glob,
@@ -177,7 +178,7 @@ def prepare_credentials(
         environ=kept,
         dropped=dropped,
         secrets=secrets,
-        redactor=hide_secrets(secrets, workspace=workspace, home=home, state=state),
+        redactor=hide_secrets((*secrets, *typed_secrets(policy)), workspace=workspace, home=home, state=state),
         keeper=keeper,
         decoys=decoys,
         planted=tuple(_plant(decoys, home, workspace)),
@@ -187,6 +188,24 @@ def prepare_credentials(
         mask=policy.credentials.mask,
         workspace=str(workspace),
     )
+
+
+def typed_secrets(policy: Policy) -> tuple[Secret, ...]:
+    """List what looks like a credential in the words of a policy, a grader's command among them, named by its sort."""
+    from probes.credentials.patterns import find_looks  # noqa: PLC0415 - see above
+
+    words = "\n".join(_texts(policy_to_mapping(policy))).encode("utf-8", "surrogateescape")
+    return tuple(Secret(name=look.sort, value=os.fsdecode(look.value), passed=True) for look in find_looks(words))
+
+
+def _texts(value: object) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            yield from (text for one in value.values() for text in _texts(one))
+        case list():
+            yield from (text for one in value for text in _texts(one))
 
 
 def hide_secrets(secrets: tuple[Secret, ...], *, workspace: Path, home: str | None, state: Path) -> Redactor:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,6 +22,7 @@ from supervisor.launch.stage import Stage
 from supervisor.launch.tree import Tree, join
 from supervisor.report.live import count
 from supervisor.report.safe import harmless, safe
+from supervisor.values import dataclass
 
 if TYPE_CHECKING:
     from supervisor.launch.inplace import InPlace

@@ -15,7 +15,6 @@ import os
 import select
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +56,7 @@ from supervisor.log.signer import Signer
 from supervisor.log.writer import LogWriter
 from supervisor.redacting import redact_event
 from supervisor.tape import Tape, record
+from supervisor.values import dataclass, field
 
 SHELL = b"/bin/sh"
 SCHEMA = "grade/1"
@@ -194,7 +194,9 @@ class _Run:
         self._stack.callback(signer.abandon)
         consumer.flush()
         canary = self._canary
-        tested = judge_canary(tape.latest(), main, canary, marker_on_host=os.path.lexists(os.fsdecode(canary.marker)))
+        tested = judge_canary(
+            tape.latest(main.pid), main, canary, marker_on_host=os.path.lexists(os.fsdecode(canary.marker))
+        )
         record(log, TrialTested, process=main, canary="opening", findings=tested.findings, witnessed=tested.witnessed)
         if tested.findings:
             raise LaunchError("; ".join(tested.findings), step="test the grader's box")

@@ -15,7 +15,6 @@ import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from supervisor.request import RunRequest
 from supervisor.signals import ENDING, Signals
 from supervisor.tape import record
 from supervisor.trial import Trial
+from supervisor.values import dataclass, field, replace
 
 EVERYTHING = ("**",)
 """What is captured for a grader: nobody knows before what it will look at."""
@@ -292,7 +292,7 @@ def _in_place(trial: Trial) -> Subject:
 def _capture_settled(trial: Trial, stage: Stage) -> str:
     run = trial.prepared.run
     kept = trial.room.persist(lambda: stage.snapshot(EVERYTHING, run.settled))
-    trial.record(OutcomeCaptured, digest=kept.digest, files=kept.files, size_bytes=kept.size_bytes)
+    trial.record(OutcomeCaptured, digest=kept.digest, files=kept.files, size_bytes=kept.size_bytes, form=kept.form)
     return kept.digest
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import ssl
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from policies.types import NetworkPolicy
 from probes.gateway.authority import Authority
 from probes.gateway.inspecting import Inspecting
 from supervisor.errors import PolicyError
+from supervisor.values import dataclass
 
 CERTIFICATE = "/run/supervise-ca.pem"
 """The run's authority alone, as the trial sees it."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 
 from policies.parse import parse_policy
 from policies.types import NetworkDefault
@@ -23,6 +22,7 @@ from supervisor.report.safe import safe_command
 from supervisor.request import Outcome, RunRequest
 from supervisor.run import run
 from supervisor.staged import discard_staged
+from supervisor.values import replace
 
 _OWN_NAMES = frozenset({"local", "malformed"})
 

@@ -7,7 +7,6 @@ for byte; under another claim it gives another one, which says so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace as with_fields
@@ -22,6 +21,7 @@ from supervisor.launch.state import RunDir
 from supervisor.manifest import Manifest, read_manifest
 from supervisor.reading import events_of, read_completion, verify_run
 from supervisor.recorded import NAME, Recorded
+from supervisor.values import dataclass
 from supervisor.verdict.argue import argue
 from supervisor.verdict.completion import Completion, to_json
 from supervisor.verdict.judge import judge
@@ -73,6 +73,11 @@ class Kept:
             links=self.states.links,
         )
 
+    def digest(self, policy: Policy) -> str:
+        """Give the digest of a policy; of the run's own, that of the policy as it was declared."""
+        own = self.manifest.digest
+        return own if own is not None and policy == self.manifest.policy else policy_digest(policy)
+
     def argue(self, facts: Facts, policy: Policy) -> Completion:
         """Judge facts and put the argument together; what it says of the log is what the run's own says."""
         return argue(
@@ -82,7 +87,7 @@ class Kept:
             run=self.run.id,
             command=self.manifest.command,
             log=with_fields(self.completion.log, lost=facts.lost),
-            policy_digest=policy_digest(policy),
+            policy_digest=self.digest(policy),
         )
 
 

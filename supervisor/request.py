@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 from policies.types import Policy
 from supervisor.errors import UsageError
 from supervisor.report.live import Phase, Progress
-from supervisor.values import dataclass, field
+from supervisor.values import dataclass, field, replace
 
 if TYPE_CHECKING:  # msgspec costs 30 ms, which the parsing of arguments does not need
     from supervisor.launch.state import Home

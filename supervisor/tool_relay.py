@@ -17,8 +17,9 @@ import os
 import select
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from supervisor.values import dataclass
 
 LONGEST_BYTES = 64 << 20
 """A line that is longer is not read any further: the client, or the server, has gone astray."""

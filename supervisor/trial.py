@@ -2,7 +2,8 @@
 
 Laws:
     * The cgroup is watched before its first member joins.
-    * Everything forks before the first thread starts: the consumer's, then the signer's and the syncer's.
+    * Everything forks while there is no thread beside us: the consumer's is the first one that stays, then the
+      signer's and the syncer's.
     * A trial that is left, however, leaves no process alive, and no cgroup, mount, pin or thread.
 """
 
@@ -70,6 +71,7 @@ from supervisor.watching import Sharing
 
 if TYPE_CHECKING:  # hardly any trial has services
     from probes.services.answers import Answer
+    from probes.shared import PlaceWatch
     from supervisor.service_watch import ServiceWatch
     from supervisor.tool_relay import ToolRelay
 
@@ -104,6 +106,7 @@ class Trial:
     captured: dict[str, str] = field(default_factory=dict)
     registered: str | None = None
     sharing: Sharing | None = None
+    writers: PlaceWatch | None = None
 
     def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind
         """Write an event of the supervisor, and give it: numbered, with the time it is written at."""
@@ -182,7 +185,7 @@ class Trial:
         self.consumer.flush()
         canary = self.prepared.canary
         tested = judge_canary(
-            self.tape.latest(),
+            self.tape.latest(actor.pid),
             actor,
             canary,
             marker_on_host=os.path.lexists(os.fsdecode(canary.marker)),
@@ -271,7 +274,7 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         )
         stack.callback(gateway.close)
         limited = LimitedCgroup.create(cgroup, prepared.limits)
-        witness = KernelWitness.watch(root, cgroup.path, network=Network.PASS)
+        witness = KernelWitness.watch(root, cgroup.path, network=Network.PASS, meanwhile=_import_folds)
         closing.callback(witness.close)
         brake = Brake(cgroup)
         room = Room(run.path, brake=brake, tell=prepared.request.on_notice, wait_s=prepared.room_wait_s)
@@ -391,10 +394,14 @@ def _watch_services(trial: Trial, stack: ExitStack) -> None:
         trial.services.start()
 
 
+def _import_folds() -> None:
+    """Import what folds the log while the kernel waits for its processors."""
+    importlib.import_module("supervisor.evidence.collect")
+
+
 def _import_later() -> None:
-    """Import what is needed after the trial while its box builds itself."""
-    for name in ("supervisor.concluding", "shutil"):
-        importlib.import_module(name)
+    """Import what else is needed after the trial while its box builds itself."""
+    importlib.import_module("supervisor.concluding")
 
 
 def _record_told(log: LogWriter, witness: KernelWitness, tape: Tape, told: Told) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -39,6 +38,7 @@ from supervisor.launch.state import RunDir
 from supervisor.request import Phase
 from supervisor.signals import Signals
 from supervisor.trial import Trial
+from supervisor.values import dataclass, field, replace
 from supervisor.verdict.judge import judge
 
 SCHEMA = "release/1"
@@ -120,7 +120,7 @@ class Waiting:
         """Write what waits, for the validator."""
         prepared = self.trial.prepared
         policy = prepared.request.policy
-        judgement = judge(replace(self.facts, release=Release()), policy)
+        judgement = judge(replace(self.facts, release=Release()), prepared.told_policy)
         write = policy.files.write
         globs = None if write is None else compile_globs(write, workspace=self.stage.workspace)
         differing = diff_stage(self.stage, lambda path: globs is None or globs.match(path))

@@ -10,7 +10,8 @@ from __future__ import annotations
 import base64
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+from supervisor.values import dataclass
 
 Derive = Callable[[str, int], bytes]
 """From the form of a decoy and a size to that many bytes: the same ones for the same run."""

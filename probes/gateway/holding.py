@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from policies.addresses import plain_address
@@ -26,6 +25,7 @@ from probes.gateway.side import UNREAD, Side
 from probes.gateway.speech import Place, Refused, Speech
 from probes.gateway.tls_end import TlsEnd, TlsError
 from supervisor.events import ConnectionHeld, InspectionFailed
+from supervisor.values import dataclass, field
 
 if TYPE_CHECKING:
     from probes.gateway.service import Service

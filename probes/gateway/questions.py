@@ -6,7 +6,6 @@ of such a name is told that there is none, so that no key for an encrypted hello
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -16,7 +15,7 @@ from policies.addresses import Address, forbidden_class
 from policies.hosts import normal_name
 from policies.network import Action, NetworkRules
 from probes.gateway.answers import Answers
-from supervisor.values import dataclass
+from supervisor.values import dataclass, replace
 
 _TTL_S = 30
 _MAX_ADDRESSES = 16

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from ipaddress import ip_address
 
 from policies.addresses import Address, parse_address, plain_address
@@ -39,7 +38,7 @@ from probes.gateway.http_head import (
     RequestReader,
     protocol_of,
 )
-from supervisor.values import dataclass
+from supervisor.values import dataclass, replace
 
 _NOWHERE = ip_address("192.0.2.1")
 """Stands for the address of a name that somebody else will look up: of no class that is out of reach."""

@@ -10,9 +10,12 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from supervisor.errors import MachineError
+
+if TYPE_CHECKING:  # it is imported before anything else of a start, and pathlib costs 6 ms
+    from pathlib import Path
 
 MAP_TYPE_RINGBUF = 27
 _PROGRAM_INFO_BYTES = 256
@@ -107,7 +110,7 @@ def _failed(what: str, *, place: str | None = None) -> MachineError:
 class BpfObject:
     """An object file whose programs and maps are loaded into the kernel; close it when all that is needed is pinned."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | str) -> None:
         """Open and load ``path``; raises `MachineError` with the end of the verifier's log."""
         self._path = path
         self._handle = None

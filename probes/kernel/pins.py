@@ -15,19 +15,17 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from probes.kernel import abi, early, libbpf
 from supervisor.errors import MachineError
 from supervisor.launch import libc
+from supervisor.values import dataclass
 
-OBJECT = Path(__file__).with_name("witness.bpf.o")
+OBJECT = Path(early.OBJECT)
 MAPS = ("rings", "trials", "orders", "settings", "members", "writers", "looks", "watched", "dials", "ports")
-SYSTEM_BPFFS = Path("/sys/fs/bpf")
-OWN_BPFFS = Path("/run/supervise/bpf")
+SYSTEM_BPFFS, OWN_BPFFS = map(Path, early.BPFFS)
 _DIGITS = 12
-_READY = "ready"
 
 
 @contextmanager
@@ -112,12 +110,6 @@ def digest() -> str:
         ) from err
 
 
-def begin_loading() -> None:
-    """Load in the background, unless a trial that runs has loaded already. For the very start of the program."""
-    if not any(path for base in (SYSTEM_BPFFS, OWN_BPFFS) for path in base.glob(f"supervise-*/{_READY}")):
-        early.begin_loading(OBJECT)
-
-
 def _directory(base: Path) -> Path:
     return base / f"supervise-{digest()}"
 
@@ -125,7 +117,7 @@ def _directory(base: Path) -> Path:
 def ensure(parent: Parent) -> Path:
     """Load and pin the programs unless they are; returns the directory of pins. Call under the lock."""
     directory = _directory(_bpffs())
-    if (directory / _READY).exists() and _settings(directory) == (parent.id, parent.level, abi.ABI):
+    if (directory / early.READY).exists() and _settings(directory) == (parent.id, parent.level, abi.ABI):
         return directory
     remove(directory)
     directory.mkdir(mode=0o700)
@@ -158,7 +150,7 @@ def _load(directory: Path, parent: Parent) -> None:
         for name, section, handle in loaded.programs():
             to_cgroup = cgroup_fd if section.startswith("cgroup") else None
             loaded.attach_pinned(handle, directory / f"link_{name}", directory / f"prog_{name}", cgroup_fd=to_cgroup)
-        (directory / _READY).mkdir()
+        (directory / early.READY).mkdir()
     finally:
         os.close(cgroup_fd)
         loaded.close()
@@ -207,26 +199,28 @@ def _collect(parent: Path) -> None:
 
 
 def _forget_dead(directory: Path, live: set[int]) -> int:
-    """Drop entries of trials that are gone; returns how many are left (0 for a set that never became ready)."""
-    if not (directory / _READY).exists():
+    """Drop entries of trials that are gone; returns how many are left (0 for a set that never became ready).
+
+    With none left nothing is dropped: the whole set is taken away, and to drop a ring is to wait for all processors.
+    """
+    if not (directory / early.READY).exists():
         return 0
-    left = 0
     # The set may be another version's, which has other maps; the cgroup's id is the key of each, whatever the values.
     names = ("trials", "orders", "rings", "looks")
     maps = [libbpf.BpfMap(libbpf.open_pin(directory / name), 0) for name in names if (directory / name).exists()]
     try:
-        for key in maps[0].keys(8):
-            if int.from_bytes(key, "little") in live:
-                left += 1
-            else:
-                for each in reversed(maps):
-                    each.delete(key)
-        if left:  # else the whole set is taken away
-            _forget_watched(directory, live)
+        keys = maps[0].keys(8)
+        dead = [key for key in keys if int.from_bytes(key, "little") not in live]
+        if len(dead) == len(keys):
+            return 0
+        for key in dead:
+            for each in reversed(maps):
+                each.delete(key)
     finally:
         for each in maps:
             each.close()
-    return left
+    _forget_watched(directory, live)
+    return len(keys) - len(dead)
 
 
 def _forget_watched(directory: Path, live: set[int]) -> None:

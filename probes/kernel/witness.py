@@ -9,12 +9,14 @@ from __future__ import annotations
 import ctypes
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from probes.kernel import abi, libbpf, pins
 from probes.kernel.ring import Ring
 from probes.kernel.watching import Looks
 from supervisor.events import ProcessKey
+from supervisor.launch.aside import Aside
 from supervisor.values import dataclass
 
 DEFAULT_RING_BYTES = 8 << 20
@@ -52,6 +54,14 @@ class Counters:
         return sum(loss.count for loss in self.losses)
 
 
+def _enter(path: Path, key: bytes, value: bytes) -> None:
+    entries = libbpf.BpfMap(libbpf.open_pin(path), len(value))
+    try:
+        entries.update(key, value)
+    finally:
+        entries.close()
+
+
 class KernelWitness:
     """Watches one trial. Made by `watch`; `close` ends it, and takes the programs away when it was the last."""
 
@@ -83,6 +93,7 @@ class KernelWitness:
         *,
         ring_bytes: int = DEFAULT_RING_BYTES,
         network: abi.Network = abi.Network.REFUSE,
+        meanwhile: Callable[[], object] | None = None,
     ) -> KernelWitness:
         """Begin to watch ``cgroup``, a child of ``<cgroup_root>/supervise``.
 
@@ -91,6 +102,7 @@ class KernelWitness:
             cgroup: of the trial.
             ring_bytes: size of its ring.
             network: whether a gateway serves the trial's network namespace.
+            meanwhile: called while the kernel waits until all processors know of the ring, which takes it 10 ms.
 
         Raises:
             MachineError: the programs cannot be loaded or attached here.
@@ -102,17 +114,20 @@ class KernelWitness:
         with pins.locked(cgroup_root):
             directory = pins.ensure(pins.Parent.of(cgroup.parent))
             ring_fd = libbpf.create_ring(ring_bytes)
-            for name, value in (
-                ("trials", bytes(abi.Trial())),
-                ("orders", abi.ORDERS.pack(0, network, 0, began_ns, offset_ns)),
-                ("rings", ring_fd.to_bytes(4, "little")),
-            ):
-                entries = libbpf.BpfMap(libbpf.open_pin(directory / name), len(value))
-                try:
-                    entries.update(key, value)
-                finally:
-                    entries.close()
-            return cls(cgroup_root, cgroup_id, directory, ring_fd, ring_bytes)
+            _enter(directory / "trials", key, bytes(abi.Trial()))
+            _enter(directory / "orders", key, abi.ORDERS.pack(0, network, 0, began_ns, offset_ns))
+            witness = cls(cgroup_root, cgroup_id, directory, ring_fd, ring_bytes)
+        # The trial is known by now, so that nobody takes its entries away: others need not wait for it.
+        known = Aside(lambda: _enter(directory / "rings", key, ring_fd.to_bytes(4, "little")))
+        try:
+            if meanwhile is not None:
+                meanwhile()
+            known.result()
+        except BaseException:
+            known.wait()
+            witness.close()
+            raise
+        return witness
 
     def look_for(self, looks: Looks) -> None:
         """Tell of these looks too, from now on; call it once, before the trial is released."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from policies.types import ServiceStatus, Settle
+from supervisor.values import dataclass, field
 
 DETAIL_CHARS = 200
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@~-]*")
@@ -36,12 +36,14 @@ class Question:
         operation: what the trial announced, or None.
         environ: of the supervisor: credentials are taken from it by name, and never written anywhere.
         until_s: CLOCK_MONOTONIC after which an answer counts no more.
+        since_s: when the run began, CLOCK_REALTIME.
     """
 
     run: str
     operation: str | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
     until_s: float
+    since_s: float = 0.0
 
     def left_s(self) -> float:
         """Give the seconds that are left.

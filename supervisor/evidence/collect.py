@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
@@ -63,6 +62,7 @@ from supervisor.evidence.sharing import place_gaps
 from supervisor.evidence.timeline import TimelineFold
 from supervisor.evidence.tree import Tree
 from supervisor.evidence.usage import UsageFold
+from supervisor.values import replace
 
 _FOR_EVER = 1 << 62
 
@@ -293,6 +293,7 @@ class _Folds:
             cut=self.files.cut_events(cast),
             gateway=self.flows.account(),
             datagram_sockets=self.contacts.datagram_sockets(cast),
+            watched=any(place.workspace and place.watched for place in self.looks.declared),
         )
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 from supervisor.events import (
@@ -51,6 +50,7 @@ from supervisor.evidence.facts import Coverage, CredentialUse, Facts, Gap, Proce
 from supervisor.evidence.guard import CANARY, FILE, Guard, Guarded
 from supervisor.evidence.naming import show
 from supervisor.evidence.processes import Cast
+from supervisor.values import replace
 
 READ, DENIED, WRITTEN, CREATED, PASSED, USED, LEAKED = (
     "read", "denied", "written", "created", "passed", "used", "leaked",

@@ -6,7 +6,6 @@ A connection is ``held`` until it is known that it was ``released`` (sent, at le
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from supervisor.events import (
     ConnectionDiscarded,
@@ -17,7 +16,7 @@ from supervisor.events import (
     ValidationFinished,
     ValidationStarted,
 )
-from supervisor.values import dataclass
+from supervisor.values import dataclass, replace
 
 HELD, RELEASED, DISCARDED = "held", "released", "discarded"
 

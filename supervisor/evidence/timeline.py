@@ -6,7 +6,6 @@ The rule it keeps: the endpoint is CMD's exit, or the limit that ended it, not t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeVar
 
 from supervisor.events import (
@@ -26,6 +25,7 @@ from supervisor.events import (
     TrialThawed,
 )
 from supervisor.evidence.facts import Committed, Facts, Kill, Snapshot, Timeline
+from supervisor.values import replace
 
 _E = TypeVar("_E", bound=Event)
 

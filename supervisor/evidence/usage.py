@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 
 from supervisor.events import BudgetReached, Event, NoteReceived, ToolAnswered, ToolCalled
 from supervisor.evidence.routes import Budget, Usage
-from supervisor.values import dataclass
+from supervisor.values import dataclass, replace
 
 MOST_IN_A_NOTE = 1_000_000_000
 """A note that claims more of anything is none."""

@@ -18,7 +18,6 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Protocol, Self
 
@@ -31,7 +30,7 @@ from supervisor.launch.seccomp import load_filter
 from supervisor.launch.streams import Streams
 from supervisor.launch.trial_notes import open_notes
 from supervisor.launch.view import View, plan_view
-from supervisor.values import dataclass, field
+from supervisor.values import dataclass, replace
 
 __all__ = ["Box", "BoxSpec", "Served", "StopNotice", "TrialCgroup", "hold"]
 
@@ -98,7 +97,7 @@ class Box:
     cgroup: TrialCgroup
     main_socket: socket.socket | None
     streams: Streams
-    _closed: bool = field(default=False, repr=False)
+    _closed: bool = False
 
     @property
     def helper_pids(self) -> tuple[int, ...]:

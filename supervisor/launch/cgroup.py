@@ -20,12 +20,12 @@ import select
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.errors import MachineError
 from supervisor.launch.controllers import make_below_parent, remove_companions, remove_parent
 from supervisor.launch.owner import Owner
+from supervisor.values import dataclass
 
 PARENT = "supervise"
 """Name of the directory that holds the cgroups of all trials."""

@@ -17,10 +17,10 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from supervisor.launch.mounts import HostMount, read_mounts
+from supervisor.values import dataclass
 
 NAMES = ("pids", "memory", "cpu")
 """The controllers that limits are enforced through."""

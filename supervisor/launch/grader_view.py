@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from supervisor.launch.libc import MountFlag
 from supervisor.launch.mounting import (
@@ -37,6 +36,7 @@ from supervisor.launch.mounts import (
     read_mounts,
 )
 from supervisor.launch.view import KERNEL_FILESYSTEMS, View
+from supervisor.values import dataclass
 
 _NEVER = (b"/proc", b"/sys", b"/dev", b"/run")
 _READ_ONLY = MountFlag.RDONLY | MountFlag.NOSUID | MountFlag.NODEV

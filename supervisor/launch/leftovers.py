@@ -19,6 +19,7 @@ from supervisor.errors import MachineError
 from supervisor.launch.cgroup import PARENT, Cgroup
 from supervisor.launch.controllers import remove_orphans, remove_parent
 from supervisor.launch.detach import unmount_below
+from supervisor.launch.removing import remove_tree
 from supervisor.launch.state import Home, RunDir
 
 _EMPTY_S = 10.0
@@ -63,11 +64,9 @@ def clean_cgroup(cgroup: Cgroup) -> None:
 
 def clean_run(run: RunDir) -> None:
     """Remove mounts, discarded writes and mount points of a run; its manifest, log and stage stay."""
-    import shutil  # noqa: PLC0415 - 3 ms, and nothing needs it before a trial
-
     unmount_below(run.path)
     for directory in (run.outside, run.box):
-        shutil.rmtree(directory, ignore_errors=True)
+        remove_tree(directory)
     run.close()
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+
+from supervisor.values import dataclass
 
 _ESCAPE = re.compile(rb"\\([0-7]{3})")
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+from supervisor.values import dataclass
 
 _START_TICKS_FIELD = 19
 """Index of ``starttime`` among the fields of /proc/PID/stat that follow the command name (proc(5), field 22)."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from supervisor.log.merkle import MerkleTree, Pathfinder, leaf_hash, root_from_i
 from supervisor.log.notes import Note, check_note, origin_of, parse_note, read_notes
 from supervisor.log.reader import walk
 from supervisor.log.signer import NAME
+from supervisor.values import dataclass
 
 SCHEMA = "supervise-proof/1"
 _PLACE = "proof"

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 
 from policies.addresses import METADATA, forbidden_class, parse_address
 from policies.canonical import policy_to_mapping, toml_tables, toml_value
@@ -21,6 +20,7 @@ from policies.keys import SECTIONS
 from policies.network import DEFAULT_PORT
 from policies.types import Commit, FilesMode, NetworkDefault, Policy, ValidatePolicy
 from supervisor.report.safe import safe
+from supervisor.values import dataclass, field, replace
 from supervisor.verdict.completion import Completion, CredentialSeen, FlowSeen
 from supervisor.verdict.doings import FileSeen
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 
 from supervisor.report.lines import Line, Span, Tone, line, verdict_span
 from supervisor.report.safe import safe, safe_command, shorten
+from supervisor.values import dataclass
 
 COMMAND_WIDTH = 60
 """How long the command may be."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from supervisor.errors import UsageError
 from supervisor.events import Event
@@ -17,6 +16,7 @@ from supervisor.report.events_json import to_line
 from supervisor.report.lines import Line, Span, Tone, line, verdict_span
 from supervisor.report.safe import harmless, safe
 from supervisor.report.words import address, cited, failed_words, path_of, process_of
+from supervisor.values import dataclass
 from supervisor.verdict.completion import Completion, FlowSeen, OpenEffect, Reason
 from supervisor.verdict.doings import FileSeen, ProcessSeen
 

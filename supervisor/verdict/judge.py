@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from policies.types import Policy
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.histories import unknown
 from supervisor.evidence.naming import show
-from supervisor.values import dataclass
+from supervisor.values import dataclass, replace
 from supervisor.verdict import services
 from supervisor.verdict.bounds import BoundFound, read_bound
 from supervisor.verdict.completion import (

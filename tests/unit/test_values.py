@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -19,18 +21,19 @@ MAKERS = pytest.mark.parametrize("maker", [dataclasses.dataclass, values.datacla
 
 def point(maker: Maker, **options: bool) -> Any:
     """Make one class of values with everything that ours have: defaults, a factory, a constant, a method."""
+    field = dataclasses.field if maker is dataclasses.dataclass else values.field
 
     class Point:
         """A point."""
 
         x: int
         y: int = 2
-        names: list[str] = values.field(default_factory=list)
+        names: list[str] = field(default_factory=list)
         origin: ClassVar[int] = 0
 
         def shifted(self, by: int) -> Any:
             """Give another one."""
-            return dataclasses.replace(self, x=self.x + by)  # type: ignore[type-var]
+            return values.replace(self, x=self.x + by)  # type: ignore[type-var]
 
         @property
         def sum(self) -> int:
@@ -64,7 +67,7 @@ def test_the_functions_of_the_standard_library_work_on_it(maker: Maker) -> None:
     """`replace`, `fields`, `asdict`, copies and ``match`` do not see a difference."""
     made = point(maker, frozen=True)
     one = made(1, names=["a"])
-    assert one.shifted(4) == made(5, names=["a"])
+    assert one.shifted(4) == dataclasses.replace(one, x=5) == made(5, names=["a"])
     assert [field.name for field in dataclasses.fields(made)] == ["x", "y", "names"]
     assert dataclasses.asdict(one) == {"x": 1, "y": 2, "names": ["a"]}
     assert copy.deepcopy(one) == one
@@ -127,3 +130,23 @@ def test_what_a_struct_cannot_be_is_a_standard_one() -> None:
 def test_ours_stands_on_a_struct() -> None:
     """That is what it is for: no function is compiled for it."""
     assert issubclass(point(values.dataclass, frozen=True, kw_only=True), msgspec.Struct)
+
+
+def run_python(code: str) -> str:
+    """Give what a program prints that a fresh interpreter runs."""
+    started = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    return started.stdout.strip()
+
+
+def test_nothing_of_the_standard_ones_is_imported_before_it_is_asked_for() -> None:
+    """A trial's start imports every class there is, and asks none of them for its fields."""
+    told = "import sys, supervisor.run, supervisor.concluding; print('dataclasses' in sys.modules, end=' ')"
+    asked = "from supervisor.request import Progress; import dataclasses; print(dataclasses.fields(Progress)[0].name)"
+    assert run_python(f"from supervisor.beginning import begin; begin(['--']); {told}; {asked}") == "False run"
+
+
+def test_without_msgspec_they_are_standard_ones() -> None:
+    """``doctor`` says what is missing, so that its own classes must be made without it."""
+    made = "from probes.doctor import examine; from supervisor.launch.owner import Owner"
+    tried = "from supervisor import values; import dataclasses; print(values.replace(Owner.current(), pid=7).pid)"
+    assert run_python(f"import sys; sys.modules['msgspec'] = None; {made}; {tried}") == "7"
