@@ -296,8 +296,11 @@ class SettleKind(StrEnum):
     REDIS = "redis"
     POSTGRES = "postgres"
     BEANSTALK = "beanstalk"
+    RABBITMQ = "rabbitmq"
     COMMAND = "command"
     FILE = "file"
+    DOCKER = "docker"
+    CGROUP = "cgroup"
 
 
 Option = str | bool | tuple[str, ...]

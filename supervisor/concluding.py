@@ -21,12 +21,11 @@ from supervisor.errors import SuperviseError
 from supervisor.events import Event, Origin, StageCommitted, StatesRecorded, TrialCounted, TrialSealed
 from supervisor.evidence.collect import collect
 from supervisor.evidence.facts import Facts
-from supervisor.evidence.file_facts import Observed, SharedNames, Sight
+from supervisor.evidence.file_facts import ChangeKind, Observed, SharedNames, Sight
 from supervisor.evidence.held import Release
 from supervisor.evidence.naming import listed, show
 from supervisor.evidence.timeline import with_commit
 from supervisor.launch.durable import write_whole
-from supervisor.launch.journal import Left
 from supervisor.launch.left import note_left
 from supervisor.launch.stage import Stage
 from supervisor.log import envelope
@@ -40,7 +39,7 @@ from supervisor.sighting import add_sights, look_at_found
 from supervisor.trial import Trial
 from supervisor.values import dataclass, replace
 from supervisor.verdict.argue import argue
-from supervisor.verdict.completion import Completion, LogFigures, json_parts
+from supervisor.verdict.completion import Completion, LogFigures, StageSeen, json_parts
 from supervisor.verdict.indexing import index_run
 from supervisor.verdict.judge import Judgement, judge
 from supervisor.verdict.run_index import encode_index
@@ -48,12 +47,16 @@ from supervisor.watching import changed, observed, record_foreign, shared_names
 
 if TYPE_CHECKING:
     from supervisor.launch.inplace import InPlace
+    from supervisor.launch.journal import Left
     from supervisor.signals import Signals
     from supervisor.validating import Waiting
 
 _NOTHING_STAGED = "none"
 _LEFT_MAX = 1000
 """How many paths that were not applied are named in one event."""
+
+_OF_OLD_FILES = frozenset({ChangeKind.MODIFIED, ChangeKind.DELETED, ChangeKind.ATTRIBUTES, ChangeKind.MAPPED})
+"""What can only happen to what is there; a rename is told the same at both of its names."""
 
 APPLIED = "applied"
 DISCARDED = "discarded"
@@ -75,25 +78,33 @@ def conclude(trial: Trial, stage: Stage | InPlace, signals: Signals) -> Outcome:
     )
     trial.room.persist(trial.signer.stop)
     record_foreign(trial, _read(trial))
+    if isinstance(stage, Stage):
+        stage.rest()
     outgoing = Outgoing(trial.prepared.credentials)
     on_disk = redacted_paths(trial, changed(trial, stage.changed))
     facts = search(trial, _collect(trial, stage, outgoing, on_disk), outgoing, on_disk)
     facts = _schedules(trial, stage, facts)
     found = look_at_found(trial, stage, facts, os.fsencode(trial.prepared.workspace))
+    staged = stage.digest() if isinstance(stage, Stage) else _NOTHING_STAGED  # a commit gives away what it applies
     facts = _commit(trial, stage, facts, signals)
-    judgement = judge(facts, trial.prepared.request.policy)
+    judgement = judge(facts, trial.prepared.told_policy)
     index = _write_index(trial, facts, judgement, found)
     completion = _argue(trial, facts, judgement)
-    missed = _seal(trial, completion, _Written(completion=_write(trial, completion), index=index), stage)
+    missed = _seal(trial, completion, _Written(completion=_write(trial, completion), index=index, stage=staged))
     if trial.sharing is not None:
         trial.sharing.states.reduce()
     if not isinstance(stage, Stage):
         stage.reduce()
-    elif completion.stage is not None and completion.stage.state in {APPLIED, DISCARDED}:
+    elif completion.stage is not None and not _is_needed(completion.stage):
         stage.discard()  # what was applied is on the host or not wanted, and its digest is in the seal
     return Outcome(
         run=trial.prepared.run.id, directory=trial.prepared.run.path, completion=completion, unwitnessed=missed
     )
+
+
+def _is_needed(stage: StageSeen) -> bool:
+    """Tell whether somebody may still want what is staged: it was not applied, or not all of it."""
+    return stage.state not in {APPLIED, DISCARDED} or (stage.state == APPLIED and bool(stage.left_out))
 
 
 def _read(trial: Trial) -> Iterator[Event]:
@@ -134,7 +145,7 @@ def _collect(trial: Trial, stage: Stage | InPlace, outgoing: Outgoing, on_disk: 
         )
         facts = collect(
             outgoing.through(_read(trial)),
-            policy=prepared.request.policy,
+            policy=prepared.told_policy,
             workspace=os.fsencode(prepared.workspace),
             observe=recorder.observe,
             changed=recorder.changed,
@@ -163,6 +174,7 @@ def _commit(trial: Trial, stage: Stage | InPlace, facts: Facts, signals: Signals
     files = trial.prepared.request.policy.files
     if not isinstance(stage, Stage):
         return facts
+    stage.note_existed(_existed(facts))
     waiting = _waiting(trial, stage, facts, signals)
     refusal = None
     if files.commit is Commit.NEVER or (files.commit is Commit.FINAL and not _is_final(trial, facts)):
@@ -171,7 +183,7 @@ def _commit(trial: Trial, stage: Stage | InPlace, facts: Facts, signals: Signals
     elif waiting is not None and (refusal := waiting.decide()) is not None:
         applied = Applied(state="kept" if waiting.accepted else DISCARDED, error=refusal)
     else:
-        applied = apply_stage(stage, files.write)
+        applied = apply_stage(stage, files.write, gives=True)
     facts = with_commit(
         facts,
         trial.record(
@@ -187,6 +199,13 @@ def _commit(trial: Trial, stage: Stage | InPlace, facts: Facts, signals: Signals
         return facts
     waiting.facts = facts
     return waiting.finish(refusal, applied=applied.state == APPLIED)
+
+
+def _existed(facts: Facts) -> Iterator[bytes]:
+    """Give the files that were there before the trial, as the first thing that happened to each tells."""
+    for history in facts.files:
+        if history.in_workspace and history.changes and history.changes[0].kind in _OF_OLD_FILES:
+            yield history.path
 
 
 def _waiting(trial: Trial, stage: Stage, facts: Facts, signals: Signals) -> Waiting | None:
@@ -209,13 +228,14 @@ class Applied:
     conflicts: tuple[bytes, ...] = ()
 
 
-def apply_stage(stage: Stage, write: tuple[str, ...] | None, *, force: bool = False) -> Applied:
+def apply_stage(stage: Stage, write: tuple[str, ...] | None, *, force: bool = False, gives: bool = False) -> Applied:
     """Commit a stage. Only what may be written is applied; anything else that is left has failed.
 
     Args:
         stage: of a trial of which nothing is alive.
         write: globs of what may be written; None is everything.
         force: overwrite what the host changed meanwhile.
+        gives: what is applied need not be left in the stage, so files are given instead of copied where they can be.
     """
     if stage.untouched():
         return Applied(state=APPLIED)
@@ -223,7 +243,7 @@ def apply_stage(stage: Stage, write: tuple[str, ...] | None, *, force: bool = Fa
 
     globs = None if write is None else compile_globs(write, workspace=stage.workspace)
     try:
-        result = stage.commit(lambda path: globs is None or globs.match(path), force=force)
+        result = stage.commit(lambda path: globs is None or globs.match(path), force=force, gives=gives)
     except (SuperviseError, OSError) as err:
         return Applied(state="failed", error=str(err))
     left_out = tuple(left.path for left in result.left if left.why == REFUSED)
@@ -253,11 +273,11 @@ def _against(left: tuple[Left, ...]) -> str:
 
 def _is_final(trial: Trial, facts: Facts) -> bool:
     held_apart = replace(facts, release=Release())  # what waits for this very decision keeps nothing open
-    return judge(held_apart, trial.prepared.request.policy).finality.verdict == "final"
+    return judge(held_apart, trial.prepared.told_policy).finality.verdict == "final"
 
 
 def _argue(trial: Trial, facts: Facts, judgement: Judgement) -> Completion:
-    policy = trial.prepared.request.policy
+    policy = trial.prepared.told_policy
     redactor = trial.prepared.credentials.redactor
     trial.log.sync()
     checkpoint = trial.log.checkpoint()
@@ -276,7 +296,7 @@ def _argue(trial: Trial, facts: Facts, judgement: Judgement) -> Completion:
         run=trial.prepared.run.id,
         command=[redactor.redact(word, where="") for word in trial.prepared.request.argv],
         log=figures,
-        policy_digest=policy_digest(policy),
+        policy_digest=policy_digest(trial.prepared.request.policy),
     )
 
 
@@ -286,6 +306,7 @@ class _Written:
 
     completion: str
     index: str
+    stage: str
 
 
 def _write_index(trial: Trial, facts: Facts, judgement: Judgement, found: tuple[Sight, ...]) -> str:
@@ -293,7 +314,7 @@ def _write_index(trial: Trial, facts: Facts, judgement: Judgement, found: tuple[
     prepared = trial.prepared
     index = index_run(
         facts,
-        prepared.request.policy,
+        prepared.told_policy,
         judgement,
         run=prepared.run.id,
         workspace=os.fsencode(prepared.workspace),
@@ -324,14 +345,11 @@ def _write(trial: Trial, completion: Completion) -> str:
     return trial.room.persist(write)
 
 
-def _seal(
-    trial: Trial, completion: Completion, written: _Written, stage: Stage | InPlace
-) -> tuple[tuple[str, str], ...]:
+def _seal(trial: Trial, completion: Completion, written: _Written) -> tuple[tuple[str, str], ...]:
     """Bind everything and seal the log; gives the second places that missed the last checkpoint."""
     prepared = trial.prepared
     attestation = sign_envelope(make_statement(completion, prepared.run.completion.read_bytes()), prepared.key)
     trial.room.persist(lambda: write_whole(prepared.run.path / envelope.NAME, attestation))
-    digest = stage.digest() if isinstance(stage, Stage) else _NOTHING_STAGED
     whole = trial.log.seal(
         lambda n: TrialSealed(
             n=n,
@@ -341,7 +359,7 @@ def _seal(
             evidence_root=completion.log.root,
             completion=written.completion,
             index=written.index,
-            stage=digest,
+            stage=written.stage,
             attestation=_digest(attestation),
             policy=completion.policy.digest,
             claim=prepared.claim_digest,

@@ -71,6 +71,7 @@ from supervisor.watching import Sharing
 
 if TYPE_CHECKING:  # hardly any trial has services
     from probes.services.answers import Answer
+    from probes.shared import PlaceWatch
     from supervisor.service_watch import ServiceWatch
     from supervisor.tool_relay import ToolRelay
 
@@ -109,6 +110,7 @@ class Trial:
     registered: str | None = None
     sharing: Sharing | None = None
     left_names: tuple[bytes, ...] = ()
+    writers: PlaceWatch | None = None
 
     def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind
         """Write an event of the supervisor, and give it: numbered, with the time it is written at."""
@@ -187,7 +189,7 @@ class Trial:
         self.consumer.flush()
         canary = self.prepared.canary
         tested = judge_canary(
-            self.tape.latest(),
+            self.tape.latest(actor.pid),
             actor,
             canary,
             marker_on_host=os.path.lexists(os.fsdecode(canary.marker)),

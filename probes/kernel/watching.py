@@ -114,6 +114,11 @@ def _may_cover(path: bytes, glob: bytes) -> bool:
     )
 
 
+def overlay_devices(mounts: Iterable[HostMount]) -> tuple[int, ...]:
+    """Give the devices of the overlays, under which a file of a lower tree has its own inode number."""
+    return tuple(sorted({_device(mount) for mount in mounts if mount.fstype == b"overlay"}))
+
+
 def _device(mount: HostMount) -> int:
     """Give the number of a device as the kernel has it: 12 bits of major, 20 of minor."""
     major, _, minor = mount.device.partition(b":")

@@ -13,6 +13,9 @@ import msgspec
 from supervisor.events import Kind, ProcessKey
 from supervisor.values import dataclass
 
+EVERYTHING = b"**"
+"""Stands in a list of paths for those that are too many to name."""
+
 
 class ChangeKind(StrEnum):
     """The words of a file's history."""
@@ -63,6 +66,10 @@ class FileState:
     def __hash__(self) -> int:
         """Give the same for equal ones."""
         return hash(self._compared())
+
+    def described(self) -> dict[str, object]:
+        """Give the fields by name, for a digest: two trials that do the same differ in the time."""
+        return {name: getattr(self, name) for name in FileState.__annotations__} | {"modified_ns": None}
 
     def _compared(self) -> tuple[object, ...]:
         return self.kind, self.digest, self.mode, self.uid, self.gid, self.size_bytes, self.xattrs, self.problem

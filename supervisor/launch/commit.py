@@ -16,9 +16,11 @@ from typing import TypeVar, assert_never
 
 from supervisor.errors import MachineError
 from supervisor.launch.copying import copy_attributes, copy_entry
+from supervisor.launch.giving import overlay_marks
 from supervisor.launch.journal import (
     Copy,
     Delete,
+    Give,
     Identity,
     Journal,
     Left,
@@ -29,6 +31,7 @@ from supervisor.launch.journal import (
     Plan,
     SetAttributes,
     Source,
+    Strip,
     Take,
 )
 from supervisor.launch.plan import CHANGED, REFUSED
@@ -241,15 +244,38 @@ class Executor:
 
     # -- place -----------------------------------------------------------------------------------------------------
 
-    def _place(self, step: MakeDirectory | Place) -> Left | None:
+    def _place(self, step: MakeDirectory | Place | Give) -> Left | None:
         path = os.fsencode(step.path)
         try:
             with self.host.parent(path) as (directory, name):
-                if isinstance(step, Place):
-                    return self._put(step, directory, name)
-                return _make_directory(path, directory, name)
+                match step:
+                    case Place():
+                        return self._put(step, directory, name)
+                    case Give():
+                        return self._give(step, directory, name)
+                    case MakeDirectory():
+                        return _make_directory(path, directory, name)
+                    case _:
+                        assert_never(step)
         except OSError as err:
-            return self._left_in_quarantine(step, _left(path, err).why)
+            why = _left(path, err).why
+            return self._left_in_quarantine(step, why) if isinstance(step, Place) else Left(path=path, why=why)
+
+    def _give(self, step: Give, directory: int, name: bytes) -> Left | None:
+        """Rename from the upper tree; what finds no place stays there."""
+        path, upper = os.fsencode(step.path), self.trees[Source.UPPER]
+        coming = upper.lstat(path)
+        if coming is None:
+            return None  # done before
+        there = _stat(directory, name)
+        if there is not None and not _gives_way(there, coming, step.over):
+            return Left(path=path, why=CHANGED)
+        source, source_name = upper.peek(path)
+        os.rename(source_name, name, src_dir_fd=source, dst_dir_fd=directory)
+        if stat.S_ISDIR(coming.st_mode):
+            self.host.forget()
+            upper.forget()
+        return None
 
     def _put(self, step: Place, directory: int, name: bytes) -> Left | None:
         with self._quarantine() as slots:
@@ -264,10 +290,10 @@ class Executor:
             self.host.forget()
         return None
 
-    def _left_in_quarantine(self, step: MakeDirectory | Place, why: str) -> Left:
+    def _left_in_quarantine(self, step: Place, why: str) -> Left:
         """Report what has no place; a directory that was taken goes back to where it was, if that is free."""
         taken = {take.slot: take for take in self.plan.take}
-        if isinstance(step, Place) and step.slot in taken:
+        if step.slot in taken:
             source = os.fsencode(taken[step.slot].path)
             if self.host.lstat(source) is None:
                 with suppress(OSError), self._quarantine() as slots, self.host.parent(source) as (directory, name):
@@ -277,6 +303,9 @@ class Executor:
     # -- attributes and the end ------------------------------------------------------------------------------------
 
     def _set_attributes(self) -> None:
+        for mark in self.plan.strip:
+            self.fault()
+            self._strip(mark)
         inner = [step for step in self.plan.attributes if step.path]
         self._each(Phase.ATTRIBUTES, inner, self._set)
         self.fault()
@@ -284,6 +313,16 @@ class Executor:
         for step in self.plan.attributes[len(inner) :]:  # the workspace itself, whose times the quarantine changed
             self.fault()
             self._set(step)
+
+    def _strip(self, step: Strip) -> None:
+        path = os.fsencode(step.path)
+        tree = self.trees[Source.UPPER] if step.staged else self.host
+        found = tree.lstat(path)
+        if found is None or found.st_ino != step.inode or (step.staged and not self.host.is_directory(path)):
+            return  # was left out, and said so; or given with what it is in
+        directory, name = tree.peek(path)
+        for mark in overlay_marks(tree, path):
+            os.removexattr(by_descriptor(directory, name), mark, follow_symlinks=False)
 
     def _set(self, step: SetAttributes) -> Left | None:
         path, source_path = os.fsencode(step.path), os.fsencode(step.source_path)
@@ -293,7 +332,10 @@ class Executor:
         if not self.host.is_directory(path) or not tree.is_directory(source_path):
             return None  # was left out, and said so; or done before, and the quarantine is gone
         with tree.directory(source_path) as source, self.host.directory(path) as target:
-            copy_attributes(by_descriptor(source, b"."), os.fstat(source), by_descriptor(target, b"."))
+            found, own = os.fstat(source), step.times_ns is None
+            copy_attributes(by_descriptor(source, b"."), found, by_descriptor(target, b"."), times=own)
+            if step.times_ns is not None:
+                os.utime(target, ns=step.times_ns)
         return None
 
     def _remove_quarantine(self) -> None:

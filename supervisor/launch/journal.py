@@ -6,11 +6,14 @@ Laws:
       done (and, with a durable commit, on disk). Doing a phase again from its start gives the same result as once:
 
       ``prepare``     copies of all new content are made in the quarantine, a private directory inside the workspace;
-                      an interruption, or a full disk, leaves the workspace as it was.
+                      an interruption, or a full disk, leaves the workspace as it was. What the stage may give away
+                      is not copied (`supervisor.launch.giving`): it stays where it is until it has a place.
       ``take``        directories that moved are renamed into the quarantine, the innermost first.
       ``delete``      what is gone is removed.
-      ``place``       directories are made, and everything is renamed from the quarantine to its place, outer first.
-      ``attributes``  owners, modes, attributes and times of directories are set, inner before outer.
+      ``place``       directories are made, and everything is renamed from the quarantine, or from the stage itself,
+                      to its place, outer first. What finds no place stays in the stage.
+      ``attributes``  the overlay's marks are taken off, then owners, modes, attributes and times of directories are
+                      set, inner before outer.
       ``done``        the quarantine is gone.
     * What another program changed on the host since the trial began is left as it is, and is reported.
 """
@@ -19,7 +22,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -30,7 +33,8 @@ from supervisor.errors import MachineError
 from supervisor.launch.durable import write_whole
 from supervisor.values import dataclass
 
-JOURNAL_VERSION = 1
+JOURNAL_VERSION = 2
+"""Of what is written. Version 1 had no `Give` and no `Strip`, and is read as it is."""
 
 
 class Phase(StrEnum):
@@ -113,6 +117,32 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Give:
+    """Rename from the upper tree to the same path, over what is expected there (None: nothing).
+
+    Attributes:
+        entries: how many paths come with it: a directory is given with all that it holds.
+    """
+
+    path: str
+    over: Identity | None
+    entries: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strip:
+    """Take the overlay's own attributes from an entry, if it is still that inode.
+
+    Attributes:
+        staged: the entry is the upper tree's: a directory that hid the host's, and now holds only what was left out.
+    """
+
+    path: str
+    inode: int
+    staged: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MakeDirectory:
     """Make a directory, unless there is one."""
 
@@ -125,17 +155,19 @@ class SetAttributes:
 
     Attributes:
         differs: more than the times is another than before.
+        times_ns: of access and modification, where those of the source do not stay what they are: it gives files away.
     """
 
     path: str
     source: Source
     source_path: str
     differs: bool = True
+    times_ns: tuple[int, int] | None = None
 
 
-Step = Copy | Link | Take | Delete | Place | MakeDirectory | SetAttributes
+Step = Copy | Link | Take | Delete | Place | Give | Strip | MakeDirectory | SetAttributes
 _STEPS: dict[str, Callable[..., Step]] = {
-    kind.__name__: kind for kind in (Copy, Link, Take, Delete, Place, MakeDirectory, SetAttributes)
+    kind.__name__: kind for kind in (Copy, Link, Take, Delete, Place, Give, Strip, MakeDirectory, SetAttributes)
 }
 
 
@@ -162,14 +194,20 @@ class Plan:
     prepare: tuple[Copy | Link, ...] = ()
     take: tuple[Take, ...] = ()
     delete: tuple[Delete, ...] = ()
-    place: tuple[MakeDirectory | Place, ...] = ()
+    place: tuple[MakeDirectory | Place | Give, ...] = ()
+    strip: tuple[Strip, ...] = ()
     attributes: tuple[SetAttributes, ...] = ()
     left: tuple[Left, ...] = ()
 
     @property
     def entries(self) -> int:
         """How many entries are made, replaced, moved, removed or given other attributes."""
-        return len(self.delete) + len(self.place) + len(self.attributes)
+        return len(self.delete) + len(self.place) + len(self.attributes) + self._within
+
+    @property
+    def _within(self) -> int:
+        """How many entries come with a directory that is given."""
+        return sum(step.entries - 1 for step in self.place if isinstance(step, Give))
 
     @property
     def changes(self) -> int:
@@ -177,7 +215,13 @@ class Plan:
         removed = {(step.slot, step.path) for step in self.delete}
         made = {(None, step.path) for step in self.place}
         altered = {(None, step.path) for step in self.attributes if step.differs}
-        return len(removed | made | altered)
+        return len(removed | made | altered) + self._within
+
+    def changes_without(self, left: Iterable[Left]) -> int:
+        """How many paths show something else afterwards, when some could not be applied."""
+        lost = {os.fsdecode(entry.path) for entry in left}
+        within = sum(step.entries - 1 for step in self.place if isinstance(step, Give) and step.path in lost)
+        return max(0, self.changes - len(lost) - within)
 
 
 class Journal:
@@ -234,7 +278,7 @@ class Journal:
         return tuple(Left(path=os.fsencode(path), why=why) for path, why in found)
 
 
-_PHASES = ("prepare", "take", "delete", "place", "attributes")
+_PHASES = ("prepare", "take", "delete", "place", "strip", "attributes")
 
 
 def _plan_to_json(plan: Plan) -> dict[str, object]:
@@ -252,10 +296,10 @@ def _plan_to_json(plan: Plan) -> dict[str, object]:
 
 
 def _plan_from_json(data: dict[str, Any]) -> Plan:
-    if data["version"] != JOURNAL_VERSION:
-        message = f"version {data['version']}, expected {JOURNAL_VERSION}"
+    if data["version"] not in range(1, JOURNAL_VERSION + 1):
+        message = f"version {data['version']}, expected 1 to {JOURNAL_VERSION}"
         raise ValueError(message)
-    phases: dict[str, Any] = {name: tuple(map(_step, data[name])) for name in _PHASES}
+    phases: dict[str, Any] = {name: tuple(map(_step, data.get(name, ()))) for name in _PHASES}
     left = tuple(Left(path=os.fsencode(path), why=why) for path, why in data["left"])
     device, inode = data["workspace"]
     return Plan(workspace=(device, inode), quarantine=data["quarantine"], left=left, **phases)
@@ -268,4 +312,6 @@ def _step(fields: dict[str, Any]) -> Step:
             fields[key] = Identity(**known)
     if "source" in fields:
         fields["source"] = Source(fields["source"])
+    if isinstance(times := fields.get("times_ns"), list):
+        fields["times_ns"] = tuple(times)
     return kind(**fields)

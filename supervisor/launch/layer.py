@@ -27,8 +27,25 @@ if TYPE_CHECKING:
     from supervisor.launch.plan import Allowed
     from supervisor.launch.snapshot import Footprint, Snapshot
 
-_NEVER_NS = 1 << 63
-"""Later than any file of the host was changed."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How a commit is done.
+
+    Attributes:
+        durable: also survive a power cut, at the price of a few syncs of the file system.
+        force: also where the host was changed meanwhile; after a commit that left such paths alone, only there.
+        gives: files of the stage may become the workspace's as they are, instead of being copied: what is applied is
+            no longer in the stage then. Nothing is given that somebody could still write.
+        existed: whether the log says of a path, relative to the workspace, that something was there before the trial.
+        fault: called before every step, for tests.
+    """
+
+    durable: bool = False
+    force: bool = False
+    gives: bool = False
+    existed: Allowed = lambda _: False
+    fault: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +95,8 @@ class Layer:
 
     def untouched(self) -> bool:
         """Tell whether nothing is staged at all, the mount point's own attributes included."""
+        if self.is_in_commit():
+            return False
         try:
             with os.scandir(self.upper) as entries:
                 if next(entries, None) is not None:
@@ -89,13 +108,13 @@ class Layer:
         except OSError:
             return False
 
-    def describe(self) -> Iterator[bytes]:
+    def describe(self, observer: Observer) -> Iterator[bytes]:
         """Describe everything that is staged: names, kinds, owners, modes, attributes, content; in a fixed order."""
         from supervisor.launch.snapshot import describe  # noqa: PLC0415 - see this module's docstring
 
         if self.upper.is_dir():
             with self.view() as view:
-                yield from describe(view, Observer())
+                yield from describe(view, observer)
 
     def capture(self, footprint: Footprint, target: Path) -> Snapshot:
         """Capture what the trial has changed in a footprint, while it is frozen.
@@ -114,47 +133,36 @@ class Layer:
 
     # -- commit ----------------------------------------------------------------------------------------------------
 
-    def commit(
-        self,
-        allowed: Allowed,
-        *,
-        durable: bool = False,
-        force: bool = False,
-        fault: Callable[[], None] | None = None,
-    ) -> CommitResult:
+    def commit(self, allowed: Allowed, how: Manner) -> CommitResult:
         """Apply what is staged to the mount point; call it again after an interruption, to the same result.
 
         Args:
             allowed: whether a path, relative to the mount point (``.`` is itself), may be written. Parents
                 of allowed paths are made. When a commit is resumed, what was decided the first time holds.
-            durable: also survive a power cut, at the price of a few syncs of the file system.
-            force: also where the host was changed meanwhile; after a commit that left such paths alone, only there.
-            fault: called before every step, for tests.
+            how: see there.
 
         Raises:
             MachineError: see `supervisor.launch.commit.Executor.run`.
         """
         from supervisor.launch.journal import Phase  # noqa: PLC0415 - see this module's docstring
 
-        journal = self._journal(durable=durable)
-        resumed = journal.exists
+        journal = self._journal(durable=how.durable)
+        resumed, force = journal.exists, how.force
         done = _result(journal.plan(), journal, resumed=True) if resumed and journal.phase() is Phase.DONE else None
         if done is not None and not (force and done.against):
             return done
         try:
             if done is None:
-                done = self._commit(allowed, journal, fault, resumed=resumed, force=force)
+                done = self._commit(allowed, journal, how, resumed=resumed)
             if force and done.against and resumed:
-                return self._overwrite(allowed, done, durable=durable, fault=fault)
+                return self._overwrite(allowed, done, how)
         except OSError as err:
             message = f"commit was interrupted: {(err.strerror or str(err)).lower()}"
             hint = f"supervise commit {self.run_id} goes on with it"
             raise MachineError(message, place=os.fsdecode(self.point), hint=hint) from err
         return done
 
-    def _overwrite(
-        self, allowed: Allowed, done: CommitResult, *, durable: bool, fault: Callable[[], None] | None
-    ) -> CommitResult:
+    def _overwrite(self, allowed: Allowed, done: CommitResult, how: Manner) -> CommitResult:
         """Apply what a commit left alone because the host stood against it, and nothing else, by a plan of its own."""
         from supervisor.launch.journal import Journal  # noqa: PLC0415 - see this module's docstring
         from supervisor.launch.plan import REFUSED  # noqa: PLC0415 - likewise
@@ -167,7 +175,7 @@ class Layer:
 
         remove_tree(self._forced)
         self._forced.mkdir(mode=0o700)
-        found = self._commit(wanted, Journal(self._forced, durable=durable), fault, resumed=False, force=True)
+        found = self._commit(wanted, Journal(self._forced, durable=how.durable), how, resumed=False)
         kept = [left for left in found.left if left.why != REFUSED]
         return replace(found, left=(*(left for left in done.left if left.why == REFUSED), *kept))
 
@@ -183,33 +191,44 @@ class Layer:
         forced = Journal(self._forced, durable=durable)
         return forced if forced.exists else Journal(self.base, durable=durable)
 
-    def _commit(
-        self,
-        allowed: Allowed,
-        journal: Journal,
-        fault: Callable[[], None] | None,
-        *,
-        resumed: bool,
-        force: bool,
-    ) -> CommitResult:
+    def _commit(self, allowed: Allowed, journal: Journal, how: Manner, *, resumed: bool) -> CommitResult:
         from supervisor.launch.commit import Executor, no_fault  # noqa: PLC0415 - see this module's docstring
+        from supervisor.launch.giving import is_near  # noqa: PLC0415 - likewise
         from supervisor.launch.journal import Phase, Source  # noqa: PLC0415 - likewise
         from supervisor.launch.plan import make_plan  # noqa: PLC0415 - likewise
 
         with self.view() as view:
             if not resumed:
-                began_ns = _NEVER_NS if force else self.read_began()
-                journal.begin(make_plan(view, allowed=allowed, began_ns=began_ns, quarantine=self._free(view)))
+                plan = make_plan(
+                    view,
+                    allowed=allowed,
+                    began_ns=None if how.force else self.read_began(),
+                    quarantine=self._free(view),
+                    existed=self.shifted(how.existed),
+                    gives=how.gives and is_near(view.upper, view.lower) and self.is_let_go(),
+                )
+                journal.begin(plan)
             plan = journal.plan()
             trees = {Source.UPPER: view.upper, Source.LOWER: view.lower}
             if view.work is not None:
                 trees[Source.WORK] = view.work
             with Tree(self.point) as host:
                 if plan.entries or journal.phase() is not Phase.PREPARE:
-                    Executor(plan, trees, host, journal, fault or no_fault, where=self.point).run()
+                    Executor(plan, trees, host, journal, how.fault or no_fault, where=self.point).run()
                 else:
                     journal.advance(Phase.DONE)
         return _result(plan, journal, resumed=resumed)
+
+    def is_let_go(self) -> bool:
+        """Tell whether nothing of the trial can write into the layer any more: see `supervisor.launch.giving`."""
+        from supervisor.launch.giving import is_let_go  # noqa: PLC0415 - see this module's docstring
+
+        return is_let_go(self.point, self.base)
+
+    def shifted(self, asked: Allowed) -> Allowed:
+        """Ask for paths of this mount by their place in the workspace."""
+        prefix = self.prefix
+        return (lambda path: asked(prefix if path in {b"", b"."} else join(prefix, path))) if prefix else asked
 
     @property
     def committed(self) -> bool:
@@ -228,7 +247,7 @@ class Layer:
 
     def is_in_commit(self) -> bool:
         """Tell whether a commit was interrupted in the middle."""
-        if self.untouched():
+        if not (self.base / "commit.phase").exists():
             return False
         from supervisor.launch.journal import Phase  # noqa: PLC0415 - see this module's docstring
 
@@ -251,7 +270,7 @@ def _result(plan: Plan, journal: Journal, *, resumed: bool) -> CommitResult:
 
     refused = journal.left()
     left = dict.fromkeys((*plan.left, *refused))
-    changes = max(0, plan.changes - len({entry.path for entry in refused}))
+    changes = plan.changes_without(refused)
     return CommitResult(entries=plan.entries, changes=changes, left=tuple(left), resumed=resumed)
 
 

@@ -1,7 +1,7 @@
 """Names that runs left on the host, outside of any later trial's places: look-ups of them are told to separate runs.
 
 A line of ``left-names`` in the state directory is the last part of a path that a sealed run created, changed or took
-away, percent-encoded. No verdict rests on this file: it only says for what else the next trial is watched.
+away, in hexadecimal digits. No verdict rests on this file: it only says for what else the next trial is watched.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 NAME = "left-names"
 
@@ -27,9 +26,7 @@ def note_left(home: Path, changed: Iterable[bytes]) -> None:
     """
     paths = frozenset(changed)
     tops = sorted(path for path in paths if not any(above in paths for above in _above(path)))
-    lines = b"".join(
-        quote_from_bytes(name, safe="").encode() + b"\n" for name in dict.fromkeys(map(_last, tops)) if name
-    )
+    lines = b"".join(name.hex().encode() + b"\n" for name in dict.fromkeys(map(_last, tops)) if name)
     if not lines:
         return
     with suppress(OSError):
@@ -49,8 +46,13 @@ def names_left(home: Path) -> tuple[bytes, ...]:
             lines = file.read().splitlines()
     except OSError:
         return ()
-    latest = dict.fromkeys(unquote_to_bytes(line) for line in reversed(lines) if line)
-    return tuple(latest)[:MOST_NAMES]
+    latest: dict[bytes, None] = {}
+    for line in reversed(lines):
+        with suppress(ValueError):  # the first one may be cut
+            latest[bytes.fromhex(line.decode())] = None
+        if len(latest) == MOST_NAMES:
+            break
+    return tuple(latest)
 
 
 def _above(path: bytes) -> Iterable[bytes]:

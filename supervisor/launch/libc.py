@@ -52,7 +52,9 @@ _AT_FDCWD = -100
 _AT_RECURSIVE = 0x8000
 _AT_EMPTY_PATH = 0x1000
 _SYS_OPEN_TREE = 428  # the same on every architecture, as all from 424 on
+_SYS_FSOPEN, _SYS_FSCONFIG = 430, 431
 _SYS_MOUNT_SETATTR = 442
+_FSOPEN_CLOEXEC, _FSCONFIG_SET_FLAG, _FSCONFIG_SET_STRING, _FSCONFIG_CMD_CREATE = 1, 0, 1, 6
 _OPEN_TREE_CLONE = 1
 _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV = 1, 2, 4
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
@@ -111,6 +113,34 @@ def clone_readonly(fd: int) -> int:
         os.close(mounted)
         raise
     return mounted
+
+
+def fsopen(fstype: bytes) -> int:
+    """Begin to make a file system that is mounted nowhere; it goes with the descriptor (fsopen(2), since Linux 5.2)."""
+    made = int(_libc.syscall(_SYS_FSOPEN, fstype, _FSOPEN_CLOEXEC))
+    _check(made)
+    return made
+
+
+def fsconfig_set(fd: int, key: bytes, value: bytes | None = None) -> None:
+    """Set a parameter of a file system that is being made, to less than 256 bytes if it has a value (fsconfig(2))."""
+    command = _FSCONFIG_SET_FLAG if value is None else _FSCONFIG_SET_STRING
+    _check(_libc.syscall(_SYS_FSCONFIG, fd, command, key, value, 0))
+
+
+def fsconfig_create(fd: int) -> None:
+    """Make the file system (fsconfig(2), FSCONFIG_CMD_CREATE)."""
+    _check(_libc.syscall(_SYS_FSCONFIG, fd, _FSCONFIG_CMD_CREATE, None, None, 0))
+
+
+def open_by_handle_at(mount: int, handle: tuple[int, bytes]) -> int:
+    """Open what a handle of `name_to_handle_at` names, as a path only; ESTALE when it is gone."""
+    kind, data = handle
+    wanted = _FileHandle(handle_bytes=len(data), handle_type=kind)
+    ctypes.memmove(wanted.f_handle, data, min(len(data), _MAX_HANDLE))
+    opened = int(_libc.open_by_handle_at(mount, ctypes.byref(wanted), os.O_PATH | os.O_CLOEXEC))
+    _check(opened)
+    return opened
 
 
 def unshare(flags: int) -> None:

@@ -10,6 +10,7 @@ import errno
 import hashlib
 import os
 import stat
+from struct import Struct
 
 from supervisor.events import Kind
 from supervisor.evidence.file_facts import FileState
@@ -30,8 +31,10 @@ KINDS = {
     stat.S_IFBLK: Kind.DEVICE,
 }
 
-Stamp = tuple[int, int, int, int, int]
-"""What changes whenever content does: device, inode, size, modification and change time."""
+Stamp = bytes
+"""What changes whenever content does: device, inode, size, modification and change time; packed, there may be many."""
+
+_STAMP = Struct("=QQqqq")
 
 
 class Observer:
@@ -95,7 +98,7 @@ def link_or_directory(tree: Tree | None, path: bytes) -> bytes | None:
 
 def stamp_of(found: os.stat_result) -> Stamp:
     """Give what changes whenever the content does."""
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return _STAMP.pack(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def digest_file(directory: int, name: bytes) -> str:

@@ -7,7 +7,11 @@ the upper tree has touched:
   else what may be written at the new place is copied, and the old place loses what may be removed there;
 * whatever the upper tree hides is removed, entry by entry; what may not be written, or was changed on the host since
   the trial began, stays, and with it the directories above it;
-* every other upper entry is copied, hard links as hard links, and put in its place.
+* every other upper entry is copied, hard links as hard links, and put in its place; or given, when the stage may give
+  its files away (`supervisor.launch.giving`), new directories whole where that is possible.
+
+Where the host is not as it was (`supervisor.launch.meanwhile`), nothing is done, and what the trial had there is left
+in the stage. A directory that was moved to such a place stays where it was.
 
 Host paths in here are paths as they were when the trial began; the plan says where they lie when a step comes to them.
 """
@@ -15,11 +19,14 @@ Host paths in here are paths as they were when the trial began; the plan says wh
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterator
 
+from supervisor.launch.giving import Wholes, can_be_given, overlay_marks
 from supervisor.launch.journal import (
     Copy,
     Delete,
+    Give,
     Identity,
     Left,
     Link,
@@ -28,8 +35,10 @@ from supervisor.launch.journal import (
     Plan,
     SetAttributes,
     Source,
+    Strip,
     Take,
 )
+from supervisor.launch.meanwhile import Meanwhile
 from supervisor.launch.merged import Merged, Node
 from supervisor.launch.observe import read_xattrs
 from supervisor.launch.tree import Tree, by_descriptor, is_below, join, split
@@ -41,34 +50,56 @@ REFUSED = "not allowed"
 Allowed = Callable[[bytes], bool]
 
 
-def make_plan(view: Merged, *, allowed: Allowed, began_ns: int, quarantine: str) -> Plan:
+def nothing(_: bytes) -> bool:
+    """Know of no path that it was there."""
+    return False
+
+
+def make_plan(
+    view: Merged,
+    *,
+    allowed: Allowed,
+    began_ns: int | None,
+    quarantine: str,
+    existed: Allowed = nothing,
+    gives: bool = False,
+) -> Plan:
     """Plan the commit.
 
     Args:
         view: the overlay; its lower tree is the workspace.
         allowed: whether a path, relative to the workspace (``.`` is the workspace itself), may be written.
-        began_ns: CLOCK_REALTIME when the trial began: what has changed on the host after it is not touched.
+        began_ns: CLOCK_REALTIME when the trial began: what has changed on the host after it is not touched. None: what
+            the host did does not matter.
         quarantine: name of the private directory to use, which neither tree has.
+        existed: whether the log says of a path that something was there when the trial began.
+        gives: the upper tree may give its files away.
     """
-    planner = _Planner(view, allowed, began_ns)
-    planner.find_moves()
-    planner.walk()
-    planner.link_other_names()
+    planner = _Planner(view, allowed, Meanwhile(view, began_ns, existed), gives)
+    if planner.host.is_merged_as_before(view.root):
+        planner.find_moves()
+        planner.walk()
+        planner.link_other_names()
+    else:
+        planner.leave(b"")
     return planner.plan(quarantine)
 
 
-def moves(view: Merged) -> Iterator[tuple[Node, Node]]:
-    """Find the directories that the trial moved: each with the directory that it is in now."""
+def _directories(view: Merged) -> Iterator[tuple[Node, Node]]:
+    """Give the directories of the upper tree, outer before inner, each with the directory that it is in."""
     waiting = [view.root]
     while waiting:
         above = waiting.pop()
-        for name in view.upper.names(above.path):
+        for name in view.upper.directory_names(above.path):
             node = view.child(above, name)
-            if node is None or not node.directory or node.entry is None:
-                continue
-            waiting.append(node)
-            if node.lower is not None and (above.lower is None or node.lower != join(above.lower, name)):
+            if node is not None and node.directory:
+                waiting.append(node)
                 yield node, above
+
+
+def _over(node: Node, above: Node) -> bytes | None:
+    """Tell which host path a directory of the upper tree is over, whether or not something is there."""
+    return None if above.lower is None else join(above.lower, split(node.path)[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +114,26 @@ class _Spot:
 class _Planner:
     view: Merged
     allowed: Allowed
-    began_ns: int
+    host: Meanwhile
+    gives: bool
     slots: dict[bytes, str] = field(default_factory=dict)  # host directories that move whole, the innermost first
     places: set[bytes] = field(default_factory=set)  # and where they move to
     prepare: list[Copy | Link] = field(default_factory=list)
     take: list[Take] = field(default_factory=list)
     delete: list[Delete] = field(default_factory=list)
-    place: list[MakeDirectory | Place] = field(default_factory=list)
+    place: list[MakeDirectory | Place | Give] = field(default_factory=list)
+    strip: list[Strip] = field(default_factory=list)
     attributes: list[SetAttributes] = field(default_factory=list)
     left: list[Left] = field(default_factory=list)
     pending: dict[bytes, Node] = field(default_factory=dict)  # new directories, made only when something in them is
     copies: dict[tuple[int, int], str] = field(default_factory=dict)  # the slot of each inode with several names
     placed: set[bytes] = field(default_factory=set)
+    homeless: set[bytes] = field(default_factory=set)  # upper directories whose place on the host is not as it was
+    kept: set[bytes] = field(default_factory=set)  # host directories that the homeless ones show
+    wholes: Wholes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.wholes = Wholes(self.view.upper, self.allowed, self.host.has_original)
 
     def plan(self, quarantine: str) -> Plan:
         """Give what was found."""
@@ -109,6 +148,7 @@ class _Planner:
             take=tuple(self.take),
             delete=tuple(self.delete),
             place=tuple(self.place),
+            strip=tuple(self.strip),
             attributes=tuple(reversed(self.attributes)),
             left=tuple(self.left + refused),
         )
@@ -117,21 +157,35 @@ class _Planner:
 
     def find_moves(self) -> None:
         """Decide which moved directories move whole, from the innermost of the host's to the outermost."""
-        found = sorted(moves(self.view), key=lambda move: -(move[0].lower or b"").count(b"/"))
-        sources = {node.lower for node, _ in found}
+        found = list(_directories(self.view))
+        moved = [(node, above) for node, above in found if node.lower not in {None, _over(node, above)}]
+        sources = {node.lower for node, _ in moved}
+        self._find_homeless(found, sources)
+        for node, above in sorted(moved, key=lambda move: -(move[0].lower or b"").count(b"/")):
+            if node.path in self.homeless or node.lower is None:
+                self.kept.add(node.lower or b"")
+            elif node.lower not in self.slots and self._moves_whole(node, above, sources):
+                inode = self._host(node.lower).st_ino
+                self.slots[node.lower] = slot = f"k{len(self.slots)}"
+                self.places.add(node.path)
+                self.take.append(Take(path=os.fsdecode(node.lower), slot=slot, inode=inode))
+
+    def _find_homeless(self, found: list[tuple[Node, Node]], sources: set[bytes | None]) -> None:
+        """Find the directories that have lost their place: what they are merged with, or the place is not as it was."""
         for node, above in found:
-            if node.lower is None or node.lower in self.slots or not self._moves_whole(node, above, sources):
-                continue
-            inode = self._host(node.lower).st_ino
-            self.slots[node.lower] = slot = f"k{len(self.slots)}"
-            self.places.add(node.path)
-            self.take.append(Take(path=os.fsdecode(node.lower), slot=slot, inode=inode))
+            over = _over(node, above)
+            lost = above.path in self.homeless or not self.host.is_merged_as_before(node)
+            if not lost and over is not None and over != node.lower and over not in sources:
+                there = self.view.lower.lstat(over)
+                lost = there is not None and self.host.is_changed(there)
+            if lost:
+                self.homeless.add(node.path)
 
     def _moves_whole(self, node: Node, above: Node, sources: set[bytes | None]) -> bool:
         lower = node.lower or b""
         if not self.allowed(lower) or not self.allowed(node.path):
             return False
-        over = None if above.lower is None else join(above.lower, split(node.path)[1])
+        over = _over(node, above)
         if over is not None and over not in self.slots and not self._removable(over, node.path):
             return False
         for path, _ in self._remaining(lower):
@@ -177,8 +231,15 @@ class _Planner:
             if occupant is not None:
                 self._remove(occupant, path)
             return None
+        if path in self.homeless:
+            self.leave(path)
+            return None
         if node.directory:
             return self._visit_directory(node, occupant)
+        removed = occupant is None and spot.host is not None and self.host.has_lost(path)
+        if removed or (node.entry is not None and not self.host.has_original(path)):
+            self.leave(path)
+            return None
         self._visit_entry(node, occupant)
         return None
 
@@ -188,7 +249,7 @@ class _Planner:
             return None
         return host if self.view.lower.lstat(host) is not None else None
 
-    def _visit_directory(self, node: Node, occupant: bytes | None) -> _Spot:
+    def _visit_directory(self, node: Node, occupant: bytes | None) -> _Spot | None:
         if occupant is not None and node.lower == occupant:
             self._keep_directory(node)
             return _Spot(node, occupant)
@@ -199,17 +260,31 @@ class _Planner:
             self.place.append(Place(path=os.fsdecode(node.path), slot=self.slots[node.lower], over=None))
             self._set_attributes(node)
             return _Spot(node, node.lower)
+        if occupant is None and self._give_whole(node):
+            return None
         self.pending[node.path] = node
         if self.allowed(node.path):
             self._make_above(join(node.path, b"."))
         return _Spot(node, None)
+
+    def _give_whole(self, node: Node) -> bool:
+        """Plan to give a new directory with all that it holds, if that is possible."""
+        if not self.gives or node.lower is not None or not self.allowed(node.path):
+            return False
+        whole = self.wholes.find(node.path)
+        if whole is None:
+            return False
+        self._make_above(node.path)
+        self.place.append(Give(path=os.fsdecode(node.path), over=None, entries=whole.entries))
+        self.strip.extend(Strip(path=os.fsdecode(path), inode=inode) for path, inode in whole.marked)
+        return True
 
     def _keep_directory(self, node: Node) -> None:
         """Plan the attributes of a directory that the host has in this place."""
         if not self.allowed(node.path):
             return
         host, differs = self._host(node.lower or b""), _differ(self.view, node)
-        if host.st_ctime_ns > self.began_ns and differs:
+        if differs and self.host.is_changed(host):
             self.left.append(Left(path=node.path, why=CHANGED))
             return
         self._set_attributes(node, differs=differs)
@@ -220,17 +295,25 @@ class _Planner:
             return
         host = self._host(b"")
         differ = _differ(self.view, root)
-        if differ and host.st_ctime_ns > self.began_ns:
+        if differ and self.host.is_changed(host):
             self.left.append(Left(path=b".", why=CHANGED))
         elif differ or self.place or self.delete or self.take or root.entry.found.st_mtime_ns != host.st_mtime_ns:
-            self.attributes.insert(0, SetAttributes(path="", source=Source.UPPER, source_path="", differs=differ))
+            times_ns = _times_of(root)
+            step = SetAttributes(path="", source=Source.UPPER, source_path="", differs=differ, times_ns=times_ns)
+            self.attributes.insert(0, step)
 
     def _set_attributes(self, node: Node, *, differs: bool = True) -> None:
         source, source_path = Source.UPPER, os.fsdecode(node.path)
         if node.entry is None:  # its host directory may be gone when its turn comes
             source, source_path = Source.QUARANTINE, f"a{len(self.attributes)}"
             self.prepare.append(Copy(source=Source.LOWER, path=os.fsdecode(node.lower or b""), slot=source_path))
-        step = SetAttributes(path=os.fsdecode(node.path), source=source, source_path=source_path, differs=differs)
+        step = SetAttributes(
+            path=os.fsdecode(node.path),
+            source=source,
+            source_path=source_path,
+            differs=differs,
+            times_ns=_times_of(node),
+        )
         self.attributes.append(step)
 
     def _visit_entry(self, node: Node, occupant: bytes | None) -> None:
@@ -247,7 +330,7 @@ class _Planner:
                 if not removed:
                     self.left.append(Left(path=node.path, why=CHANGED))
                     return
-            elif found.st_ctime_ns > self.began_ns:
+            elif self.host.is_changed(found):
                 self.left.append(Left(path=node.path, why=CHANGED))
                 return
             else:
@@ -262,6 +345,8 @@ class _Planner:
         found = tree.lstat(path)
         if found is None:
             raise FileNotFoundError(path)
+        if self._give(node, tree, found, over):
+            return
         several = found.st_nlink > 1 or tree is self.view.work
         first = self.copies.get((found.st_dev, found.st_ino)) if several else None
         if first is None:
@@ -271,6 +356,20 @@ class _Planner:
             self.prepare.append(Link(first=first, slot=slot))
         self.place.append(Place(path=os.fsdecode(node.path), slot=slot, over=over))
         self.placed.add(node.path)
+
+    def _give(self, node: Node, tree: Tree, found: os.stat_result, over: Identity | None) -> bool:
+        """Plan to give an entry that is no directory, if that is possible."""
+        if not self.gives or tree is not self.view.upper:
+            return False
+        marks = overlay_marks(tree, node.path)
+        if not can_be_given(found, marks):
+            return False
+        path = os.fsdecode(node.path)
+        self.place.append(Give(path=path, over=over))
+        if marks:
+            self.strip.append(Strip(path=path, inode=found.st_ino))
+        self.placed.add(node.path)
+        return True
 
     def _source(self, tree: Tree) -> Source:
         if tree is self.view.upper:
@@ -286,17 +385,24 @@ class _Planner:
             above = split(above)[0]
         for node in reversed(needed):
             self.place.append(MakeDirectory(path=os.fsdecode(node.path)))
+            if self.gives and node.entry is not None:
+                step = Strip(path=os.fsdecode(node.path), inode=node.entry.found.st_ino, staged=True)
+                self.strip.append(step)
             self._set_attributes(node)
+
+    def leave(self, path: bytes) -> None:
+        """Leave an entry of the upper tree alone, and all that is in it."""
+        upper = self.view.upper
+        below = upper.below(path) if upper.is_directory(path) else ()
+        for one in [inner for inner, found in below if not stat.S_ISDIR(found.st_mode)] or [path]:
+            self.left.append(Left(path=one, why=CHANGED if self.allowed(one) else REFUSED))
 
     # -- removal ---------------------------------------------------------------------------------------------------
 
     def _remove(self, host: bytes, seen_as: bytes) -> bool:
         """Plan the removal of a host path with all that is below; returns whether nothing of it stays."""
-        entries = [(host, self._host(host))]
-        if self.view.lower.is_directory(host):
-            entries.extend(self._remaining(host))
         stays: set[bytes] = set()
-        for path, found in reversed(entries):
+        for path, found in reversed(self._removed_with(host)):
             why = None if path in stays else self._may_remove(path, found, seen_as + path[len(host) :])
             if path not in stays and why is None:
                 self._delete(path, found)
@@ -306,11 +412,27 @@ class _Planner:
                 self.left.append(Left(path=path, why=why))
         return not stays
 
+    def _removed_with(self, host: bytes) -> list[tuple[bytes, os.stat_result]]:
+        """Give what goes with a host path, outer before inner.
+
+        A directory that the host changed is told as one: what is in it is left out.
+        """
+        entries = [(host, self._host(host))]
+        if not self.view.lower.is_directory(host):
+            return entries
+        closed = {host} if host in self.kept or self.host.is_changed(entries[0][1]) else set()
+        for path, found in self._remaining(host):
+            inside = split(path)[0] in closed
+            if not inside:
+                entries.append((path, found))
+            if inside or path in self.kept or (self.host.is_changed(found) and self.view.lower.is_directory(path)):
+                closed.add(path)
+        return entries
+
     def _may_remove(self, path: bytes, found: os.stat_result, seen_as: bytes) -> str | None:
         if not self.allowed(seen_as):
             return REFUSED
-        directory = self.view.lower.is_directory(path)
-        return CHANGED if not directory and found.st_ctime_ns > self.began_ns else None
+        return CHANGED if path in self.kept or self.host.is_changed(found) else None
 
     def _delete(self, host: bytes, found: os.stat_result) -> None:
         top = next((path for path in self.slots if is_below(host, path)), None)
@@ -345,6 +467,11 @@ class _Planner:
         if found is None:
             raise FileNotFoundError(path)
         return found
+
+
+def _times_of(node: Node) -> tuple[int, int] | None:
+    """Give the times of a directory of the upper tree, which giving away what is in it will change."""
+    return None if node.entry is None else (node.entry.found.st_atime_ns, node.entry.found.st_mtime_ns)
 
 
 def _differ(view: Merged, node: Node) -> bool:

@@ -25,7 +25,7 @@ from supervisor.errors import UsageError
 from supervisor.evidence.file_facts import Observed, SharedNames
 from supervisor.launch.copying import copy_attributes
 from supervisor.launch.durable import write_whole
-from supervisor.launch.layer import Layer
+from supervisor.launch.layer import Layer, Manner
 from supervisor.launch.merged import Merged
 from supervisor.launch.observe import Observer, link_or_directory, problem
 from supervisor.launch.removing import remove_tree
@@ -42,7 +42,7 @@ PRIVATE = (b"/tmp", b"/dev", b"/run", b"/proc", b"/sys")
 """Places of which the trial has its own: the host's are not what it sees, and its own are gone with it."""
 
 
-_MAP = "map.json"
+_MAP, _EXISTED = "map.json", "existed.json"
 
 
 class Stage:
@@ -64,6 +64,7 @@ class Stage:
         self._views: dict[bytes, Merged] = {}
         self._lower: Tree | None = None
         self._known: dict[bytes, Path] | None = None
+        self._at_rest = False
 
     def __enter__(self) -> Self:
         """Give the stage itself."""
@@ -81,8 +82,13 @@ class Stage:
         self._views.clear()
         self._lower = None
         self._known = None
-        self._observer = Observer()
+        if not self._at_rest:
+            self._observer = Observer()
         self._stack.close()
+
+    def rest(self) -> None:
+        """Note that the trial is over: where nothing of it can write any more, digests need not be forgotten."""
+        self._at_rest = not self.untouched() and all(layer.is_let_go() for layer in self.layers())
 
     def prepare(self) -> None:
         """Make the upper and the work directory, before the overlay is mounted, and record when the trial began.
@@ -150,11 +156,12 @@ class Stage:
 
     def digest(self) -> str:
         """Digest everything that is staged: names, kinds, owners, modes, attributes, content. ``sha256:…``."""
+        self.close()
         digest = hashlib.sha256()
         for layer in self.layers():
             if layer.prefix and not layer.untouched():
                 digest.update(b"%s\0" % layer.prefix)
-            for line in layer.describe():
+            for line in layer.describe(self._observer):
                 digest.update(line)
         return f"sha256:{digest.hexdigest()}"
 
@@ -225,8 +232,9 @@ class Stage:
         self,
         allowed: Allowed,
         *,
-        durable: bool = False,
         force: bool = False,
+        gives: bool = False,
+        durable: bool = False,
         fault: Callable[[], None] | None = None,
     ) -> CommitResult:
         """Apply what is staged to the workspace; call it again after an interruption, to the same result.
@@ -234,24 +242,38 @@ class Stage:
         Args:
             allowed: whether a path, relative to the workspace (``.`` is the workspace itself), may be written. Parents
                 of allowed paths are made. When a commit is resumed, what was decided the first time holds.
-            durable: also survive a power cut, at the price of a few syncs of the file system.
-            force: also where the host was changed meanwhile; after a commit that left such paths alone, only there.
-            fault: called before every step, for tests.
+            force: see `supervisor.launch.layer.Manner`, as for the rest.
+            gives: likewise.
+            durable: likewise.
+            fault: likewise.
 
         Raises:
             MachineError: see `supervisor.launch.commit.Executor.run`.
             UsageError: nothing is staged.
         """
         self.close()
+        existed = self._existed()
+        how = Manner(durable=durable, force=force, gives=gives, existed=existed.__contains__, fault=fault)
         own, *nested = self.layers()
         if not self.upper.is_dir() and not own.committed:
             raise UsageError(f"nothing is staged in run {self.run.id}", place="RUN")
-        done = own.commit(allowed, durable=durable, force=force, fault=fault)
+        done = own.commit(allowed, how)
         for layer in nested:
             if layer.committed or not layer.untouched():
-                inner = layer.commit(_shifted(allowed, layer.prefix), durable=durable, force=force, fault=fault)
+                inner = layer.commit(layer.shifted(allowed), how)
                 done = done.joined_by(inner, layer.prefix)
         return done
+
+    def note_existed(self, paths: Iterable[bytes]) -> None:
+        """Keep which paths, relative to the workspace, the log says were there before the trial, for later commits."""
+        if names := [os.fsdecode(path) for path in paths]:
+            write_whole(self.run.stage / _EXISTED, json.dumps(names).encode(), durable=False)
+
+    def _existed(self) -> frozenset[bytes]:
+        try:
+            return frozenset(map(os.fsencode, json.loads((self.run.stage / _EXISTED).read_bytes())))
+        except FileNotFoundError:
+            return frozenset()
 
     @property
     def committed(self) -> bool:
@@ -354,8 +376,3 @@ def read_regular(tree: Tree, path: bytes, at_most: int) -> bytes | None:
             return None
         content = file.read(at_most + 1)
     return content if len(content) <= at_most else None
-
-
-def _shifted(allowed: Allowed, prefix: bytes) -> Allowed:
-    """Ask for paths of a mount by their place in the workspace."""
-    return lambda path: allowed(prefix if path in {b"", b"."} else join(prefix, path))

@@ -98,6 +98,11 @@ class Tree:
         """List a directory, sorted."""
         return sorted(os.fsencode(name) for name in os.listdir(self._walk(path)))  # noqa: PTH208 - by descriptor
 
+    def directory_names(self, path: bytes) -> list[bytes]:
+        """List the directories in a directory, sorted."""
+        with os.scandir(self._walk(path)) as entries:
+            return sorted(os.fsencode(entry.name) for entry in entries if entry.is_dir(follow_symlinks=False))
+
     def xattr(self, path: bytes, name: str) -> bytes | None:
         """Read one attribute of what is at `path`; None when it has none of that name."""
         above, last = split(path)
@@ -107,6 +112,30 @@ class Tree:
             if err.errno in {errno.ENODATA, errno.ENOTSUP}:
                 return None
             raise
+
+    def xattr_names(self, path: bytes) -> list[str]:
+        """List the names of the attributes of what is at `path`."""
+        above, last = split(path)
+        try:
+            return os.listxattr(by_descriptor(self._walk(above), last), follow_symlinks=False)
+        except OSError as err:
+            if err.errno == errno.ENOTSUP:
+                return []
+            raise
+
+    def stat_of(self, handle: tuple[int, bytes]) -> os.stat_result:
+        """Describe what a file handle of the tree's file system names (`supervisor.launch.libc.name_to_handle_at`).
+
+        Raises:
+            OSError: ESTALE when it is gone.
+        """
+        from supervisor.launch import libc  # noqa: PLC0415 - loads ctypes, and most trees are never asked
+
+        descriptor = libc.open_by_handle_at(self._root, handle)
+        try:
+            return os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
 
     def below(self, path: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
         """Walk everything below a directory, each directory before what it holds."""

@@ -12,6 +12,8 @@ Laws:
     * Every other entry hides the lower entry of that name, but a directory is merged with a directory.
     * Attributes of the overlay itself are ``trusted.overlay.*``; one that a user's file really carries is kept as
       ``trusted.overlay.overlay.*``.
+    * ``trusted.overlay.origin`` is the file handle of the lower entry that an entry was copied from; it is empty where
+      the lower file system has no handles.
     * ``<work>/index/<file handle of a lower inode>`` is the copy of a lower inode that had several names. Every lower
       name of that inode shows the copy, also those that are not in the upper directory.
 """
@@ -24,8 +26,8 @@ import stat
 from supervisor.launch.tree import Tree, join
 from supervisor.values import dataclass
 
-_OVERLAY = "trusted.overlay."
-_ESCAPED = "trusted.overlay.overlay."
+OVERLAY = "trusted.overlay."
+OVERLAY_ESCAPED = "trusted.overlay.overlay."
 _FID_AT = 21
 """Offset of the file id in a handle of the index: five bytes of header and the file system's uuid (struct ovl_fb)."""
 
@@ -61,12 +63,12 @@ def read_entry(upper: Tree, path: bytes) -> Entry | None:
     if found is None:
         return None
     if stat.S_ISDIR(found.st_mode):
-        opaque = upper.xattr(path, _OVERLAY + "opaque") == b"y"
-        return Entry(found, opaque=opaque, redirect=upper.xattr(path, _OVERLAY + "redirect"))
+        opaque = upper.xattr(path, OVERLAY + "opaque") == b"y"
+        return Entry(found, opaque=opaque, redirect=upper.xattr(path, OVERLAY + "redirect"))
     if stat.S_ISCHR(found.st_mode):
         return Entry(found, whiteout=found.st_rdev == 0)
     empty = stat.S_ISREG(found.st_mode) and not found.st_size
-    return Entry(found, whiteout=empty and upper.xattr(path, _OVERLAY + "whiteout") is not None)
+    return Entry(found, whiteout=empty and upper.xattr(path, OVERLAY + "whiteout") is not None)
 
 
 def merged_lower(entry: Entry, name: bytes, lower_above: bytes | None) -> bytes | None:
@@ -88,9 +90,9 @@ def merged_lower(entry: Entry, name: bytes, lower_above: bytes | None) -> bytes 
 
 def visible_xattr(name: str) -> str | None:
     """Give the name under which the merged view shows an attribute of the upper tree; None for the overlay's own."""
-    if name.startswith(_ESCAPED):
-        return _OVERLAY + name.removeprefix(_ESCAPED)
-    return None if name.startswith(_OVERLAY) else name
+    if name.startswith(OVERLAY_ESCAPED):
+        return OVERLAY + name.removeprefix(OVERLAY_ESCAPED)
+    return None if name.startswith(OVERLAY) else name
 
 
 def read_index(work: Tree) -> dict[HandleKey, bytes]:
@@ -109,9 +111,21 @@ def read_index(work: Tree) -> dict[HandleKey, bytes]:
     return copies
 
 
+def read_origin(upper: Tree, path: bytes) -> HandleKey | None:
+    """Tell which lower inode an entry of an upper tree is a copy of; None when it is none, or the kernel could not say.
+
+    A copy keeps that through every rename in the overlay.
+    """
+    handle = upper.xattr(path, OVERLAY + "origin")
+    return None if handle is None else _key_of(handle)
+
+
 def _handle_key(name: bytes) -> HandleKey | None:
     try:
-        handle = bytes.fromhex(name.decode("ascii"))
+        return _key_of(bytes.fromhex(name.decode("ascii")))
     except (UnicodeDecodeError, ValueError):
         return None  # a temporary name, such as #4
+
+
+def _key_of(handle: bytes) -> HandleKey | None:
     return (handle[4], handle[_FID_AT:]) if len(handle) > _FID_AT else None

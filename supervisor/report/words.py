@@ -94,7 +94,9 @@ def stage_words(completion: Completion) -> tuple[str, str | None]:
             return f"{changes} kept in the stage, not applied: {harmless(stage.why or 'no reason is known')}", todo
         case "applied" | "discarded":
             why = f": {harmless(stage.why or 'no reason is known')}" if stage.state == "discarded" else ""
-            return f"{changes} {stage.state}{why}{_left_out(stage)}", None
+            kept = stage.state == "applied" and stage.left_out
+            todo = f"`supervise diff {completion.run}` shows that, `supervise discard {completion.run}` drops it"
+            return f"{changes} {stage.state}{why}{_left_out(stage)}", todo if kept else None
         case _:
             part = (
                 f"{changes} not applied" if len(stage.conflicts) >= stage.changes else f"not all of {changes} applied"

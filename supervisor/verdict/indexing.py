@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from policies.types import FilesMode, Policy, Service, ServiceState
 from supervisor.evidence.credentials import CREATED, PASSED
 from supervisor.evidence.facts import Facts, Route, Touch
-from supervisor.evidence.file_facts import FileHistory, state_digest
-from supervisor.evidence.grader import EVERYTHING
+from supervisor.evidence.file_facts import EVERYTHING, FileHistory, state_digest
 from supervisor.evidence.guard import CANARY
 from supervisor.evidence.naming import show
 from supervisor.evidence.said import GradeRun

@@ -11,7 +11,12 @@ from staged_trial import Trial, everything
 
 from supervisor.launch.stage import Stage
 
+GIVEN = "given"
 pytestmark = pytest.mark.kernel("overlay")
+
+
+WAYS = pytest.mark.parametrize("way", ["copied", GIVEN])
+"""Whether the stage gives its files away: the result is the same."""
 
 
 def meanwhile(trial: Trial, script: str) -> None:
@@ -37,9 +42,10 @@ CONFLICTS = {
 }  # fmt: skip
 
 
+@WAYS
 @pytest.mark.parametrize("first", ["commit before", "forced at once"])
 @pytest.mark.parametrize("case", CONFLICTS)
-def test_a_forced_commit_shows_what_the_trial_saw(tmp_path: Path, case: str, first: str) -> None:
+def test_a_forced_commit_shows_what_the_trial_saw(tmp_path: Path, case: str, first: str, way: str) -> None:
     """Whether or not a commit left the paths alone before, afterwards the workspace is what the trial's view was."""
     begin, act, host = CONFLICTS[case]
     trial = Trial(tmp_path / "t", script=begin + "; echo same > untouched")
@@ -47,15 +53,16 @@ def test_a_forced_commit_shows_what_the_trial_saw(tmp_path: Path, case: str, fir
     meanwhile(trial, host)
     with trial.stage as stage:
         if first == "commit before":
-            assert stage.commit(everything).against
-        result = stage.commit(everything, force=True)
+            assert stage.commit(everything, gives=way == GIVEN).against
+        result = stage.commit(everything, force=True, gives=way == GIVEN)
         assert result.against == ()
-        assert stage.commit(everything).against == ()
+        assert stage.commit(everything, gives=way == GIVEN).against == ()
     assert texts(trial.host) == texts(trial.plain)
     assert not list(trial.host.glob(".supervise-*"))
 
 
-def test_only_what_was_left_alone_is_overwritten(tmp_path: Path) -> None:
+@WAYS
+def test_only_what_was_left_alone_is_overwritten(tmp_path: Path, way: str) -> None:
     """What was applied and then changed again on the host stays, and so does what may not be written."""
     trial = Trial(tmp_path / "t", script="echo 1 > a; echo 1 > b; echo 1 > c")
     trial.act(script="echo trial > a; echo trial > b; echo trial > c")
@@ -65,23 +72,24 @@ def test_only_what_was_left_alone_is_overwritten(tmp_path: Path) -> None:
         return path != b"c"
 
     with trial.stage as stage:
-        assert {left.path: left.why for left in stage.commit(allowed).left} == {
+        assert {left.path: left.why for left in stage.commit(allowed, gives=way == GIVEN).left} == {
             b"a": "changed on the host",
             b"c": "not allowed",
         }
         meanwhile(trial, "echo later > b")
-        assert [left.path for left in stage.commit(allowed, force=True).left] == [b"c"]
+        assert [left.path for left in stage.commit(allowed, force=True, gives=way == GIVEN).left] == [b"c"]
     assert texts(trial.host) == {"a": "trial\n", "b": "later\n", "c": "host\n"}
 
 
-def test_without_a_conflict_to_overwrite_nothing_is_done(tmp_path: Path) -> None:
+@WAYS
+def test_without_a_conflict_to_overwrite_nothing_is_done(tmp_path: Path, way: str) -> None:
     """A forced commit after a whole one leaves what the host has done since."""
     trial = Trial(tmp_path / "t", script="echo 1 > a")
     trial.act(script="echo trial > a")
     with trial.stage as stage:
-        assert stage.commit(everything).against == ()
+        assert stage.commit(everything, gives=way == GIVEN).against == ()
         meanwhile(trial, "echo host > a")
-        assert stage.commit(everything, force=True).resumed
+        assert stage.commit(everything, force=True, gives=way == GIVEN).resumed
     assert texts(trial.host) == {"a": "host\n"}
 
 
@@ -89,8 +97,9 @@ class Died(Exception):  # noqa: N818 - it stands for a death
     """The commit ends here, as if it was killed."""
 
 
+@WAYS
 @pytest.mark.parametrize("step", range(1, 14))
-def test_an_interrupted_overwriting_is_finished(tmp_path: Path, step: int) -> None:
+def test_an_interrupted_overwriting_is_finished(tmp_path: Path, step: int, way: str) -> None:
     """Wherever it ends, the next commit, forced or not, goes on to the same result."""
     begin, act, host = CONFLICTS["a file in a directory that moved"]
     trial = Trial(tmp_path / "t", script=begin)
@@ -105,13 +114,13 @@ def test_an_interrupted_overwriting_is_finished(tmp_path: Path, step: int) -> No
             raise Died
 
     with trial.stage as stage:
-        assert stage.commit(everything).against
+        assert stage.commit(everything, gives=way == GIVEN).against
         try:
-            stage.commit(everything, force=True, fault=fault)
+            stage.commit(everything, force=True, fault=fault, gives=way == GIVEN)
         except Died:
             pass
         else:
             assert left > 0
     with Stage(trial.run, os.fsencode(trial.host)) as again:
-        assert again.commit(everything, force=step % 2 == 0).against == ()
+        assert again.commit(everything, force=step % 2 == 0, gives=way == GIVEN).against == ()
     assert texts(trial.host) == texts(trial.plain)

@@ -65,6 +65,48 @@ def test_what_may_not_be_written_is_named_as_left_out(lab: Lab) -> None:
     assert ran.scope == "violated"
 
 
+def test_what_was_left_out_is_kept_to_be_looked_at(lab: Lab) -> None:
+    """The rest is the workspace's, and no longer in the stage; what was refused is shown until it is discarded."""
+    ran = lab.sh("mkdir notes; echo a > notes/a; echo secret > notes/b", "--write", "notes/a")
+    assert (lab.work / "notes/a").read_text() == "a\n"
+    told = lab.call("diff", "last").stdout
+    assert b"+secret" in told
+    assert b"notes/a" not in told
+    assert f"supervise diff {ran.report['run']}".encode() in ran.err
+    assert lab.call("commit", "last").returncode == 0
+    assert not (lab.work / "notes/b").exists()
+    assert lab.call("discard", "last").returncode == 0
+    assert lab.call("diff", "last").returncode == 125
+
+
+REPLACE = "echo ours > new; mv new saved; echo ours > free"
+
+
+def test_what_the_host_removed_meanwhile_is_not_made_again(lab: Lab) -> None:
+    """Neither what was edited nor what was replaced by a rename; the trial's content waits for a forced commit."""
+    for name in ("saved", "edited"):
+        (lab.work / name).write_text("old\n")
+    meeting = lab.work.parent / "meeting"
+    meeting.mkdir()
+    waits = f"touch {meeting}/here; while [ ! -e {meeting}/go ]; do sleep 0.02; done"
+    script = f"echo >> saved; echo ours > edited; {waits}; {REPLACE}"
+    with lab.start("--shared", str(meeting), "--", "sh", "-c", script) as trial:
+        assert wait_until((meeting / "here").exists)
+        for name in ("saved", "edited"):
+            (lab.work / name).unlink()
+        (meeting / "go").touch()
+        trial.communicate()
+    assert lab.report()["stage"]["conflicts"] == ["edited", "saved"]
+    assert sorted(path.name for path in lab.work.iterdir()) == ["free"]
+    assert lab.call("diff", "last").stdout.count(b"+ours") == 2
+    assert lab.call("commit", "last").returncode == 125
+    assert lab.call("commit", "--force", "last").returncode == 0
+    assert {path.name: path.read_text() for path in lab.work.iterdir()} == dict.fromkeys(
+        ("edited", "free", "saved"), "ours\n"
+    )
+    assert lab.report()["finality"]["verdict"] == "unresolved"
+
+
 def test_a_conflict_says_which_file_and_what_to_do(lab: Lab) -> None:
     """Somebody else wrote the file meanwhile: it is left alone, and the outcome is not final."""
     meeting = lab.work.parent / "meeting"

@@ -1,0 +1,103 @@
+"""What the host did meanwhile, of every kind: it is left as it is, told, and overwritten only when asked for."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from staged_trial import Trial, everything
+
+pytestmark = pytest.mark.kernel("overlay")
+
+KEEP = "mkdir -p d/e; echo 1 > d/a; echo 1 > d/e/b; echo 1 > f; mkdir -p /tmp/none; echo 1 > other; mkdir empty"
+
+CASES = {
+    "deleted what was changed": ("echo 2 > f", "rm f", {"f"}),
+    "moved what was changed": ("echo 2 > f", "mv f g", {"f"}),
+    "moved away the directory of what was changed": ("echo 2 > d/a", "mv d away", {"d/a"}),
+    "removed the directory of what was changed": ("echo 2 > d/e/b", "rm -r d", {"d/e/b"}),
+    "removed the directory of what was made": ("echo 2 > d/new", "rm -r d", {"d/new"}),
+    "another directory of that name": ("echo 2 > d/a; echo 2 > d/new", "mv d away; mkdir d", {"d/a", "d/new"}),
+    "a symlink in the place of a directory": ("echo 2 > d/e/b", "mv d away; ln -s away d", {"d/e/b"}),
+    "a file in the place of a directory": ("echo 2 > d/e/b", "rm -r d; echo h > d", {"d/e/b"}),
+    "another file of that name": ("echo 2 > f", "rm f; echo h > f", {"f"}),
+    "an old file moved over it": ("echo 2 > f", "mv other f", {"f"}),
+    "an old directory moved over it": ("echo 2 > f", "rm f; mv d f", {"f"}),
+    "an old directory in the place of a removed file": ("rm f", "rm f; mv d f", {"f"}),
+    "an old directory moved into a removed one": ("rm -r empty", "mv d empty", {"empty"}),
+    "made what the trial made": ("echo 2 > n", "echo h > n", {"n"}),
+    "made the directory that the trial made": ("mkdir n; echo 2 > n/x", "mkdir n; echo h > n/y", {"n/x"}),
+    "moved an old directory where the trial made one": ("mkdir n; echo 2 > n/x", "mv d n", {"n/x"}),
+    "changed what the trial removed": ("rm f", "echo h > f", {"f"}),
+    "changed what the trial moved": ("mv f g", "echo h > f", {"f", "g"}),
+    "removed what the trial moved": ("mv f g", "rm f", {"g"}),
+    "removed the directory that the trial moved": ("mv d g; echo 2 > g/a", "rm -r d", {"g/a"}),
+    "took the place that a directory was moved to": ("mv d g", "mkdir g; echo h > g/x", {"g", "d"}),
+    "took the place that a directory was moved into": ("mkdir n; mv d n/g", "mkdir n; echo h > n/x", {"n", "d"}),
+    "mode of a file": ("echo 2 > f", "chmod 600 f", {"f"}),
+    "owner of a file": ("echo 2 > f", "chown 1:1 f", {"f"}),
+    "attribute of a file": ("echo 2 > f", "setfattr -n user.x -v h f", {"f"}),
+    "mode of a directory whose mode the trial changed": ("chmod 755 d; chmod 711 d", "chmod 700 d", {"d"}),
+    "same content again": ("echo 2 > f", "cp f g; mv g f", {"f"}),
+}  # fmt: skip
+
+
+def looks(top: Path) -> dict[str, tuple[int, str]]:
+    """Give mode and content of everything."""
+    return {
+        str(path.relative_to(top)): (
+            path.lstat().st_mode,
+            str(path.readlink()) if path.is_symlink() else path.read_text(encoding="ascii") if path.is_file() else "",
+        )
+        for path in top.rglob("*")
+    }
+
+
+@pytest.mark.parametrize("way", ["copied", "given"])
+@pytest.mark.parametrize("case", CASES)
+def test_what_the_host_did_is_left_and_told(tmp_path: Path, case: str, way: str) -> None:
+    """A commit changes nothing there, names what it left, and leaves the trial's content in the stage."""
+    act, host, told = CASES[case]
+    trial = Trial(tmp_path / "t", script=KEEP)
+    trial.act(script=act + "; echo 2 > beside")
+    subprocess.run(["bash", "-euc", host], cwd=trial.host, check=True)
+    before, staged = looks(trial.host), looks(trial.stage.upper)
+    with trial.stage as stage:
+        result = stage.commit(everything, gives=way == "given")
+        assert {left.path.decode() for left in result.conflicts} == told
+        assert looks(trial.host) == {**before, "beside": looks(trial.plain)["beside"]}
+        left = looks(stage.upper)
+        assert {name: left[name] for name in staged if name != "beside"} == {
+            name: state for name, state in staged.items() if name != "beside"
+        }
+        assert stage.commit(everything, force=True).against == ()
+    wanted = looks(trial.plain)
+    now = looks(trial.host)
+    for name in told:
+        assert now.get(name) == wanted.get(name), name
+
+
+def test_what_was_replaced_is_known_from_the_log(tmp_path: Path) -> None:
+    """A new file in the place of an old one is copied from nothing: only the log says that there was an old one."""
+    trial = Trial(tmp_path / "t", script="echo 1 > f; echo 1 > g; mkdir d; echo 1 > d/x")
+    trial.act(script="for one in f g; do echo 2 > tmp; mv tmp $one; done; rm -r d; mkdir d; echo 2 > d/x; echo 2 > n")
+    (trial.host / "f").unlink()
+    with trial.stage as stage:
+        stage.note_existed([b"f", b"g", b"d/x"])
+        assert [left.path for left in stage.commit(everything, gives=True).conflicts] == [b"f"]
+        assert sorted(looks(trial.host)) == ["d", "d/x", "g", "n"]
+        stage.commit(everything, force=True)
+    assert looks(trial.host) == looks(trial.plain)
+
+
+def test_another_directory_in_the_place_of_the_workspace_gets_nothing(tmp_path: Path) -> None:
+    """It is not the directory that the trial began with, whatever is in it."""
+    trial = Trial(tmp_path / "t", script="mkdir d; echo 1 > d/f")
+    trial.act(script="echo 2 > d/f; echo 2 > new")
+    trial.host.rename(tmp_path / "away")
+    trial.host.mkdir()
+    with trial.stage as stage:
+        result = stage.commit(everything, gives=True)
+    assert {left.path for left in result.conflicts} == {b"d/f", b"new"}
+    assert list(trial.host.iterdir()) == []
