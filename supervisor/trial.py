@@ -82,7 +82,10 @@ _NOTES_AT_ONCE = 64
 
 @dataclass(slots=True, kw_only=True)
 class Trial:
-    """One trial, held or running; ``captured`` has the digests of its snapshots, by the state that they are of."""
+    """One trial, held or running; ``captured`` has the digests of its snapshots, by the state that they are of.
+
+    ``left_names``: names that earlier runs left, look-ups of which are told.
+    """
 
     prepared: Prepared
     cgroup: Cgroup
@@ -107,6 +110,7 @@ class Trial:
     captured: dict[str, str] = field(default_factory=dict)
     registered: str | None = None
     sharing: Sharing | None = None
+    left_names: tuple[bytes, ...] = ()
     writers: PlaceWatch | None = None
 
     def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind
