@@ -32,6 +32,7 @@ $(BOXINIT): $(wildcard supervisor/launch/boxinit.c) scripts/build_native.py | ma
 $(INSTALLED): pyproject.toml setup.py | machine $(WITNESS) $(BOXINIT)
 	@sh scripts/setup_machine.sh venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat --editable '.[dev]'
+	@$(BIN)/python -m compileall -q supervisor probes policies
 	@touch $@
 
 demo: setup ## short trials with their reports: ordinary, violated, caught, unresolved, connected

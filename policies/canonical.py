@@ -69,6 +69,7 @@ def _value(section: Section, value: Any) -> Any:  # noqa: ANN401  (a section, or
 
 def _table(keys: tuple[Key, ...], value: object) -> dict[str, Any]:
     found = {key.name: _plain(key, getattr(value, key.field)) for key in keys}
+    found |= {key.name: None for key in keys if key.spare and not found[key.name]}
     return {name: plain for name, plain in found.items() if plain is not None}
 
 

@@ -92,6 +92,15 @@ CLAIM = Section(
             about="Files that tell the trial what is asked of it; their digests are bound before it starts.",
             is_path=True,
         ),
+        Key(
+            name="depends_on",
+            field="depends_on",
+            shape=Shape.TEXTS,
+            about="Ids of runs that this one builds on: it is counted together with each of them.",
+            pattern=r"[0-9]{8}-[0-9]{6}-[0-9a-z]+",
+            expects="the whole id of a run",
+            spare=True,
+        ),
     ),
 )
 

@@ -109,6 +109,16 @@ KINDS: Mapping[SettleKind, tuple[SettleOption, ...]] = {
         SettleOption(name="address", shape=_T, about="HOST:PORT, or unix:PATH, of beanstalkd.", required=True),
         SettleOption(name="tubes", shape=_TS, about="Tubes without ready, reserved or delayed jobs.", required=True),
     ),
+    SettleKind.RABBITMQ: (
+        SettleOption(
+            name="url", shape=_T, about="Of its management interface, such as http://127.0.0.1:15672.", required=True
+        ),
+        SettleOption(name="user", shape=_T, about="Who asks (default: guest)."),
+        _PASSWORD,
+        SettleOption(name="vhost", shape=_T, about="Where the queues are (default: /)."),
+        SettleOption(name="queues", shape=_TS, about="Queues without ready or unacknowledged messages.", required=True),
+        _ABSENT,
+    ),
     SettleKind.COMMAND: (
         SettleOption(
             name="command",
@@ -122,6 +132,17 @@ KINDS: Mapping[SettleKind, tuple[SettleOption, ...]] = {
         SettleOption(name="path", shape=_T, about="A file of the host; its text is the answer.", required=True),
         _ABSENT,
         *WORDS,
+    ),
+    SettleKind.DOCKER: (
+        SettleOption(
+            name="socket", shape=_T, about="The socket of dockerd: no container of the run may be left.", required=True
+        ),
+    ),
+    SettleKind.CGROUP: (
+        SettleOption(
+            name="path", shape=_T, about="A cgroup of the host, of v2: no process may be left in it.", required=True
+        ),
+        _ABSENT,
     ),
 }
 """What each kind takes beside ``kind``, ``every`` and ``deadline``."""
@@ -202,11 +223,12 @@ def _check_together(kind: SettleKind, options: Mapping[str, Option], place: str)
     says = kind in {SettleKind.HTTP, SettleKind.FILE} or "key" in options or "query" in options
     if says and not any(options.get(word) for word in words):
         raise PolicyError(f"expected one of {', '.join(words)}, got none", place=place)
-    for name in ("command", "tubes"):
+    for name in ("command", "tubes", "queues"):
         if name in options and not options[name]:
             raise PolicyError("expected at least one word, got none", place=f"{place}.{name}")
-    if kind is SettleKind.FILE and not str(options["path"]).startswith("/"):
-        raise PolicyError(f"expected an absolute path, got {options['path']!r}", place=f"{place}.path")
+    for name in ("path",) if kind in {SettleKind.FILE, SettleKind.CGROUP} else ():
+        if not str(options[name]).startswith("/"):
+            raise PolicyError(f"expected an absolute path, got {options[name]!r}", place=f"{place}.{name}")
 
 
 def _option(option: SettleOption, value: object, place: str) -> Option:

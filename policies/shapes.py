@@ -56,6 +56,7 @@ class Key:
         is_path: a path or a glob: ``..`` would never match what the kernel says, so it is refused.
         required: in a table of an array, it must be there.
         columns, item: for `Shape.TABLES`, the keys of each table and the type that holds one.
+        spare: not written out where it is empty: a policy from before there was such a key keeps its digest.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Key:
     required: bool = False
     columns: tuple[Key, ...] = ()
     item: type[Selftest | PossibleState] | None = None
+    spare: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

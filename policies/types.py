@@ -108,6 +108,7 @@ class Claim:
         event: a pattern of the event that decides it (see `supervisor.evidence.orders`), for ``event`` only.
         unit: ``run`` or ``stream:NAME``.
         requirements: files that tell the trial what is asked of it; their digests go into the manifest.
+        depends_on: ids of runs on whose effects this one is built: it is counted together with each of them.
     """
 
     outcome: str | None = None
@@ -117,6 +118,7 @@ class Claim:
     event: str | None = None
     unit: str = "run"
     requirements: tuple[str, ...] = ()
+    depends_on: tuple[str, ...] = ()
 
     @property
     def service(self) -> str | None:
@@ -294,8 +296,11 @@ class SettleKind(StrEnum):
     REDIS = "redis"
     POSTGRES = "postgres"
     BEANSTALK = "beanstalk"
+    RABBITMQ = "rabbitmq"
     COMMAND = "command"
     FILE = "file"
+    DOCKER = "docker"
+    CGROUP = "cgroup"
 
 
 Option = str | bool | tuple[str, ...]

@@ -18,12 +18,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
 from supervisor.launch.state import RunDir
 from supervisor.reading import verify_run
 from supervisor.verdict.pairs import separate_pairs
-from supervisor.verdict.run_index import Contact, RunIndex, decode_index, encode_index
+from supervisor.verdict.run_index import Contact, RunIndex, decode_index, encode_index, head_of
 
 SECOND = 1_000_000_000
 BUDGET_S, BUDGET_BYTES = 60.0, 2 << 30
@@ -82,7 +80,7 @@ def main() -> int:
 
         size = sum(path.stat().st_size for path in paths)
         begun, begun_cpu_s = time.perf_counter(), time.process_time()
-        heads = [msgspec.structs.replace(index, contacts=()) for index in indexes()]
+        heads = [head_of(index) for index in indexes()]
         found = separate_pairs(heads, indexes)
         took_s, cpu_s = time.perf_counter() - begun, time.process_time() - begun_cpu_s
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -2,7 +2,7 @@
 # Bring a machine to where the project can be built, and touch nothing that is already there.
 #
 #   setup_machine.sh packages     install the Debian packages whose program, library or header is missing
-#   setup_machine.sh test         install the servers that tests start for themselves: redis, PostgreSQL, beanstalkd
+#   setup_machine.sh test         install the servers and daemons that tests start for themselves
 #   setup_machine.sh python       print the Python to build with (3.11 or newer)
 #   setup_machine.sh venv DIR     make a virtual environment with pip in DIR
 #
@@ -62,6 +62,11 @@ missing_servers() {
     command -v redis-server >/dev/null || echo redis-server
     command -v beanstalkd >/dev/null || echo beanstalkd
     command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || echo postgresql
+    command -v rabbitmq-server >/dev/null || echo rabbitmq-server
+    command -v dockerd >/dev/null || echo docker.io
+    command -v busybox >/dev/null || echo busybox-static
+    command -v atd >/dev/null || echo at
+    command -v cron >/dev/null || echo cron
 }
 
 # $1 is the function that lists what is missing.

@@ -392,7 +392,7 @@ COMMANDS = {
         Command(
             name="settle",
             usage="supervise settle RUN [--for D]",
-            about="Go on asking the services that keep a run open.",
+            about="Go on following what keeps a run open.",
             add_arguments=_settle_arguments,
         ),
         Command(

@@ -210,6 +210,8 @@ def _unmet(outcome: Outcome, request: RunRequest) -> Iterable[str]:
 
 
 def _unwitnessed(outcome: Outcome) -> Iterable[str]:
+    if not outcome.unwitnessed:
+        return []
     from supervisor.report.safe import safe  # noqa: PLC0415
 
     return [

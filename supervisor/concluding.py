@@ -21,12 +21,12 @@ from supervisor.errors import SuperviseError
 from supervisor.events import Event, Origin, StageCommitted, StatesRecorded, TrialCounted, TrialSealed
 from supervisor.evidence.collect import collect
 from supervisor.evidence.facts import Facts
-from supervisor.evidence.file_facts import ChangeKind, Observed, SharedNames
+from supervisor.evidence.file_facts import ChangeKind, Observed, SharedNames, Sight
 from supervisor.evidence.held import Release
 from supervisor.evidence.naming import listed, show
 from supervisor.evidence.timeline import with_commit
 from supervisor.launch.durable import write_whole
-from supervisor.launch.journal import Left
+from supervisor.launch.left import note_left
 from supervisor.launch.stage import Stage
 from supervisor.log import envelope
 from supervisor.log.envelope import sign_envelope
@@ -35,16 +35,19 @@ from supervisor.recorded import Recorder
 from supervisor.report.attestation import make_statement
 from supervisor.request import Outcome, Phase
 from supervisor.searching import Outgoing, redacted_paths, search
+from supervisor.sighting import add_sights, look_at_found
 from supervisor.trial import Trial
 from supervisor.values import dataclass, replace
 from supervisor.verdict.argue import argue
 from supervisor.verdict.completion import Completion, LogFigures, StageSeen, json_parts
+from supervisor.verdict.indexing import index_run
 from supervisor.verdict.judge import Judgement, judge
-from supervisor.verdict.run_index import encode_index, index_run
+from supervisor.verdict.run_index import encode_index
 from supervisor.watching import changed, observed, record_foreign, shared_names
 
 if TYPE_CHECKING:
     from supervisor.launch.inplace import InPlace
+    from supervisor.launch.journal import Left
     from supervisor.signals import Signals
     from supervisor.validating import Waiting
 
@@ -81,10 +84,11 @@ def conclude(trial: Trial, stage: Stage | InPlace, signals: Signals) -> Outcome:
     on_disk = redacted_paths(trial, changed(trial, stage.changed))
     facts = search(trial, _collect(trial, stage, outgoing, on_disk), outgoing, on_disk)
     facts = _schedules(trial, stage, facts)
+    found = look_at_found(trial, stage, facts, os.fsencode(trial.prepared.workspace))
     staged = stage.digest() if isinstance(stage, Stage) else _NOTHING_STAGED  # a commit gives away what it applies
     facts = _commit(trial, stage, facts, signals)
-    judgement = judge(facts, trial.prepared.request.policy)
-    index = _write_index(trial, facts, judgement)
+    judgement = judge(facts, trial.prepared.told_policy)
+    index = _write_index(trial, facts, judgement, found)
     completion = _argue(trial, facts, judgement)
     missed = _seal(trial, completion, _Written(completion=_write(trial, completion), index=index, stage=staged))
     if trial.sharing is not None:
@@ -141,7 +145,7 @@ def _collect(trial: Trial, stage: Stage | InPlace, outgoing: Outgoing, on_disk: 
         )
         facts = collect(
             outgoing.through(_read(trial)),
-            policy=prepared.request.policy,
+            policy=prepared.told_policy,
             workspace=os.fsencode(prepared.workspace),
             observe=recorder.observe,
             changed=recorder.changed,
@@ -269,11 +273,11 @@ def _against(left: tuple[Left, ...]) -> str:
 
 def _is_final(trial: Trial, facts: Facts) -> bool:
     held_apart = replace(facts, release=Release())  # what waits for this very decision keeps nothing open
-    return judge(held_apart, trial.prepared.request.policy).finality.verdict == "final"
+    return judge(held_apart, trial.prepared.told_policy).finality.verdict == "final"
 
 
 def _argue(trial: Trial, facts: Facts, judgement: Judgement) -> Completion:
-    policy = trial.prepared.request.policy
+    policy = trial.prepared.told_policy
     redactor = trial.prepared.credentials.redactor
     trial.log.sync()
     checkpoint = trial.log.checkpoint()
@@ -292,7 +296,7 @@ def _argue(trial: Trial, facts: Facts, judgement: Judgement) -> Completion:
         run=trial.prepared.run.id,
         command=[redactor.redact(word, where="") for word in trial.prepared.request.argv],
         log=figures,
-        policy_digest=policy_digest(policy),
+        policy_digest=policy_digest(trial.prepared.request.policy),
     )
 
 
@@ -305,18 +309,21 @@ class _Written:
     stage: str
 
 
-def _write_index(trial: Trial, facts: Facts, judgement: Judgement) -> str:
+def _write_index(trial: Trial, facts: Facts, judgement: Judgement, found: tuple[Sight, ...]) -> str:
     """Write what the run says to others; gives its digest."""
     prepared = trial.prepared
     index = index_run(
         facts,
-        prepared.request.policy,
+        prepared.told_policy,
         judgement,
         run=prepared.run.id,
         workspace=os.fsencode(prepared.workspace),
+        places=tuple(prepared.declared.shared),
+        left=trial.left_names,
         registered=trial.registered,
     )
-    data = encode_index(index)
+    note_left(prepared.home.path, (contact.path for contact in index.contacts if contact.how == "changed"))
+    data = encode_index(add_sights(index, found))
     trial.room.persist(lambda: write_whole(prepared.run.index, data))
     return _digest(data)
 

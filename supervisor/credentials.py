@@ -13,8 +13,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from policies.canonical import policy_to_mapping
 from policies.credentials import (
     Secret,
+    absolute_glob,
     credential_data,
     filter_environ,
     find_secrets,
@@ -84,7 +86,7 @@ class Credentials:
         from probes.gateway.lookout import Lookout  # noqa: PLC0415 - see above
 
         values = ((self.run, decoy.form, value) for decoy in self.decoys for value in decoy.values)
-        spotter = spotter_of(dict.fromkeys(values))
+        spotter = spotter_of(dict.fromkeys(values), twice=True)
         return Lookout(self.run, spotter) if spotter else None
 
     def globs(self) -> tuple[str, ...]:
@@ -105,7 +107,8 @@ class Credentials:
         data = credential_data()
         placed = tuple(self._placed())
         hidden = [path for path in masked if path not in {planted.path for planted in self.planted}]
-        own = masked_globs(None, workspace=self.workspace, mask=tuple(_with_home(self.mask, self.home)))
+        mask = tuple(absolute_glob(glob, self.home, self.workspace) for glob in self.mask)
+        own = masked_globs(None, workspace=self.workspace, mask=mask)
         yield (
             CredentialGuarded,
             {
@@ -175,7 +178,7 @@ def prepare_credentials(
         environ=kept,
         dropped=dropped,
         secrets=secrets,
-        redactor=hide_secrets(secrets, workspace=workspace, home=home, state=state),
+        redactor=hide_secrets((*secrets, *typed_secrets(policy)), workspace=workspace, home=home, state=state),
         keeper=keeper,
         decoys=decoys,
         planted=tuple(_plant(decoys, home, workspace)),
@@ -185,6 +188,24 @@ def prepare_credentials(
         mask=policy.credentials.mask,
         workspace=str(workspace),
     )
+
+
+def typed_secrets(policy: Policy) -> tuple[Secret, ...]:
+    """List what looks like a credential in the words of a policy, a grader's command among them, named by its sort."""
+    from probes.credentials.patterns import find_looks  # noqa: PLC0415 - see above
+
+    words = "\n".join(_texts(policy_to_mapping(policy))).encode("utf-8", "surrogateescape")
+    return tuple(Secret(name=look.sort, value=os.fsdecode(look.value), passed=True) for look in find_looks(words))
+
+
+def _texts(value: object) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            yield from (text for one in value.values() for text in _texts(one))
+        case list():
+            yield from (text for one in value for text in _texts(one))
 
 
 def hide_secrets(secrets: tuple[Secret, ...], *, workspace: Path, home: str | None, state: Path) -> Redactor:
@@ -261,8 +282,3 @@ def _named_sockets(environ: Mapping[str, str]) -> Iterator[str]:
         path = value.removeprefix("unix:").removeprefix("path=").removeprefix("//").split(",")[0]
         if path.startswith("/"):
             yield path
-
-
-def _with_home(mask: tuple[str, ...], home: str | None) -> Iterator[str]:
-    for glob in mask:
-        yield f"{home}/{glob[2:]}" if glob.startswith("~/") and home else glob

@@ -32,11 +32,13 @@ class Declared:
         shared: shared places, free of symlinks.
         denied: what is there of `files.read_deny`, free of symlinks.
         hidden: absolute paths and globs (of Python's kind) of everything that the trial must not see, credentials too.
+        linked: files of the grader's reference material that have several names, each with device and inode.
     """
 
     shared: Mapping[bytes, bytes] = field(default_factory=dict)
     denied: Mapping[bytes, bytes] = field(default_factory=dict)
     hidden: tuple[bytes, ...] = ()
+    linked: tuple[tuple[bytes, int, int], ...] = ()
 
 
 def find_declared(policy: Policy, *, workspace: bytes, state: bytes, secret: Sequence[str]) -> Declared:
@@ -56,7 +58,8 @@ def find_declared(policy: Policy, *, workspace: bytes, state: bytes, secret: Seq
     _require_hidden_whole(denied)
     shared = dict(_shared(policy, workspace, os.path.realpath(state), denied))
     named = (*map(os.fsencode, (*globs, *secret)), *denied)
-    return Declared(shared=shared, denied=denied, hidden=tuple(dict.fromkeys(named)))
+    linked = tuple(_linked(policy, workspace))
+    return Declared(shared=shared, denied=denied, hidden=tuple(dict.fromkeys(named)), linked=linked)
 
 
 def _absolute(text: str, workspace: bytes) -> str:
@@ -92,6 +95,24 @@ def _require_hidden_whole(denied: Mapping[bytes, bytes]) -> None:
             message = f"expected files that have no other names, got {os.fsdecode(hidden[0])}, a hard link"
             hint = "it could be read by a name that is not hidden: hide all of them, or put a copy in its place"
             raise UsageError(message, place="files.read_deny", hint=hint)
+
+
+def _linked(policy: Policy, workspace: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Find the files of the reference material that could be opened by a name which no glob means."""
+    if policy.grade.command is None:
+        return
+    found = set()
+    for text in policy.grade.reads:
+        for named in glob.iglob(_absolute(text, workspace), recursive=True, include_hidden=True):  # noqa: PTH207 - as below
+            for path, state in _files_of(os.fsencode(named)):
+                if state.st_nlink > 1 and (state.st_dev, state.st_ino) not in found:
+                    found.add((state.st_dev, state.st_ino))
+                    yield path, device_number(state.st_dev), state.st_ino
+
+
+def device_number(device: int) -> int:
+    """Give the number of a device as the kernel has it, MKDEV of kdev_t.h, which events have."""
+    return os.major(device) << 20 | os.minor(device)
 
 
 def _files_of(path: bytes) -> Iterator[tuple[bytes, os.stat_result]]:

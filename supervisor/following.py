@@ -27,7 +27,6 @@ from supervisor.events import (
     TrialSnapshotted,
     TrialThawed,
 )
-from supervisor.launch.isolate import isolate
 from supervisor.launch.terminal import stop_ourselves
 from supervisor.request import Phase
 from supervisor.signals import ENDING, FORWARDED, Signals
@@ -231,6 +230,7 @@ def _capture(watch: Watch, stage: Stage | InPlace, *, thaw: bool, state: str = "
         files=captured.files,
         size_bytes=captured.size_bytes,
         kept_in=f"{target.name}/upper",
+        form=captured.form,
     )
     watch.hear_services()
     if thaw:
@@ -240,6 +240,8 @@ def _capture(watch: Watch, stage: Stage | InPlace, *, thaw: bool, state: str = "
 
 def _isolate(trial: Trial) -> None:
     """Take the workspace away from what lives, while it is frozen; then let it go on."""
+    from supervisor.launch.isolate import isolate  # noqa: PLC0415 - few policies isolate
+
     done = isolate(trial.box.init_pid, trial.box.view.workspace)
     trial.record(TrialIsolated, error=done.error)
     trial.record(TrialThawed)

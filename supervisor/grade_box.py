@@ -194,7 +194,9 @@ class _Run:
         self._stack.callback(signer.abandon)
         consumer.flush()
         canary = self._canary
-        tested = judge_canary(tape.latest(), main, canary, marker_on_host=os.path.lexists(os.fsdecode(canary.marker)))
+        tested = judge_canary(
+            tape.latest(main.pid), main, canary, marker_on_host=os.path.lexists(os.fsdecode(canary.marker))
+        )
         record(log, TrialTested, process=main, canary="opening", findings=tested.findings, witnessed=tested.witnessed)
         if tested.findings:
             raise LaunchError("; ".join(tested.findings), step="test the grader's box")

@@ -292,7 +292,7 @@ def _in_place(trial: Trial) -> Subject:
 def _capture_settled(trial: Trial, stage: Stage) -> str:
     run = trial.prepared.run
     kept = trial.room.persist(lambda: stage.snapshot(EVERYTHING, run.settled))
-    trial.record(OutcomeCaptured, digest=kept.digest, files=kept.files, size_bytes=kept.size_bytes)
+    trial.record(OutcomeCaptured, digest=kept.digest, files=kept.files, size_bytes=kept.size_bytes, form=kept.form)
     return kept.digest
 
 

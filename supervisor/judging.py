@@ -24,12 +24,12 @@ from typing import Any
 
 import msgspec
 
-from policies.canonical import policy_digest, policy_to_mapping
+from policies.canonical import policy_to_mapping
 from policies.credentials import find_secrets
 from policies.parse import check_policy, load_policy
 from policies.types import FilesMode, Policy
 from supervisor import clock
-from supervisor.credentials import hide_secrets
+from supervisor.credentials import hide_secrets, typed_secrets
 from supervisor.errors import LogError, UsageError
 from supervisor.events import Event, Origin, TrialSealed
 from supervisor.evidence.facts import Facts
@@ -37,8 +37,8 @@ from supervisor.evidence.grader import GraderDid
 from supervisor.grade_box import GraderBox
 from supervisor.grading import Grader, Subject, claimed_state, grader_environ, leads_outward, nested_layers
 from supervisor.launch.durable import write_whole
-from supervisor.launch.snapshot import digest_kept
-from supervisor.launch.stage import Stage, read_map
+from supervisor.launch.kept import digest_capture
+from supervisor.launch.stage import Stage
 from supervisor.launch.state import Home, RunDir
 from supervisor.launch.stored import find_changed
 from supervisor.log.bound import claim_digest
@@ -47,7 +47,7 @@ from supervisor.log.signer import Signer
 from supervisor.log.writer import LogWriter
 from supervisor.preparing import User, find_user
 from supervisor.reading import JUDGEMENTS, events_of
-from supervisor.redacting import redact_event
+from supervisor.redacting import redact_event, redact_policy
 from supervisor.rejudging import Kept, open_kept
 from supervisor.values import dataclass, replace
 from supervisor.verdict.completion import Completion
@@ -116,11 +116,12 @@ class _Judging:
         self._home, self._kept, self._policy, self._environ = home, kept, policy, environ
         self._key: SigningKey = KeyStore(home.path).current()
         self._redactor = hide_secrets(
-            find_secrets(environ, policy),
+            (*find_secrets(environ, policy), *typed_secrets(policy)),
             workspace=Path(os.fsdecode(kept.manifest.workspace)),
             home=environ.get("HOME") or None,
             state=home.path,
         )
+        self._told_policy = redact_policy(policy, self._redactor)
         self.directory = _make_next(kept.run.path / JUDGEMENTS)
 
     def whole(self) -> Judged:
@@ -142,7 +143,7 @@ class _Judging:
         signer.start()
         stack.callback(signer.abandon)
         facts = self._graded(log)
-        completion = self._kept.argue(facts, self._policy)
+        completion = self._kept.argue(facts, self._told_policy)
         signer.stop()
         document = self._seal(log, signer, completion)
         return Judged(
@@ -158,13 +159,17 @@ class _Judging:
         return f"{self._kept.run.id}/judgements/{self.directory.id}"
 
     @property
+    def _digest(self) -> str:
+        return self._kept.digest(self._policy)
+
+    @property
     def _declared_before(self) -> bool:
         declared = self._kept.manifest.policy
-        asked = self._policy
+        asked = self._told_policy
         return (asked.claim, asked.order, asked.grade) == (declared.claim, declared.order, declared.grade)
 
     def _manifest(self) -> dict[str, Any]:
-        policy, kept = policy_to_mapping(self._policy), self._kept
+        policy, kept = policy_to_mapping(self._told_policy), self._kept
         return {
             "schema": "manifest/1",
             "run": self._name,
@@ -172,7 +177,7 @@ class _Judging:
             "name": None,
             "command": kept.document["command"],
             "workspace": kept.document["workspace"],
-            "policy": {"name": self._policy.name, "digest": policy_digest(self._policy), "document": policy},
+            "policy": {"name": self._policy.name, "digest": self._digest, "document": policy},
             "claim": policy["claim"],
             "declared_before": self._declared_before,
             "judges": {"run": kept.run.id, "root": kept.completion.log.root},
@@ -183,20 +188,28 @@ class _Judging:
 
     def _graded(self, log: LogWriter) -> Facts:
         """Collect the facts; graders are run again where the run has not graded what this claim is about."""
-        facts = self._kept.facts(self._policy)
+        facts = self._kept.facts(self._told_policy)
         if self._policy.grade.command is None:
             return facts
         state, captured = claimed_state(self._kept.run, self._policy)
         same = self._policy.grade == self._kept.manifest.policy.grade
         if same and any(run.state == state for run in facts.grades):
             return facts
+        self._demand_whole_grader()
         grader = self._grader(log)
         grader.show_examples(Path(os.fsdecode(_bytes(self._kept.document["cwd"]))), self._policy.claim.outcome)
         subject = self._stored(facts, state, captured)
         outward = leads_outward(subject, self._policy, self._kept.manifest.workspace)
         if grader.repeat(subject, lambda did: outward or self._unlike(facts, subject, did)):
             grader.bound(subject)
-        return self._kept.facts(self._policy, grades=self._told(log))
+        return self._kept.facts(self._told_policy, grades=self._told(log))
+
+    def _demand_whole_grader(self) -> None:
+        """Refuse to run a command that is not what it was: a value of a credential was taken out of it."""
+        declared = self._kept.manifest
+        if not declared.whole and self._policy.grade.command == declared.policy.grade.command:
+            message = "expected the grader's command as it was declared, got one that a credential may be missing from"
+            raise UsageError(message, place=self._kept.run.id, hint="name it again: supervise judge RUN --grade CMD")
 
     def _told(self, log: LogWriter) -> list[Event]:
         """Read what this judgement's log tells, numbered after the run's events."""
@@ -211,9 +224,7 @@ class _Judging:
         taken = next((snapshot for snapshot in line.kept if snapshot.kept_in == f"{captured.name}/upper"), None)
         digest = taken.digest if taken else facts.settled_digest
         if (captured / "upper").is_dir() and self._policy.files.mode is FilesMode.STAGED:
-            mounts, top = read_map(captured), workspace.rstrip(b"/") + b"/"
-            now = digest_kept(captured, {point.removeprefix(top): place for point, place in mounts.items()})
-            _demand_kept(captured, digest, now)
+            _demand_kept(captured, digest, digest_capture(captured, workspace))
             layers, nested = (os.fsencode(captured / "upper"),), nested_layers(captured)
             return Subject(state=state, layers=layers, base=workspace, digest=digest, nested=nested)
         applied = line.committed is not None and line.committed.state == "applied"
@@ -253,7 +264,7 @@ class _Judging:
             groups=(*user.groups, gid),
             limits=(),
             key=self._key,
-            policy={"name": self._policy.name, "digest": policy_digest(self._policy)},
+            policy={"name": self._policy.name, "digest": self._digest},
             host=document.get("host") or {},
             cache=self._home.path / "cache",
             timeout_s=self._policy.grade.timeout_s,
@@ -270,7 +281,7 @@ class _Judging:
             "run": self._name,
             "judges": {"run": self._kept.run.id, "root": declared.log.root},
             "declared_before": self._declared_before,
-            "policy": {"name": self._policy.name, "digest": policy_digest(self._policy)},
+            "policy": {"name": self._policy.name, "digest": self._digest},
             **{name: getattr(completion, name) for name in _JUDGED},
             "declared": {name: getattr(declared, name) for name in _JUDGED},
             "log": {"frames": evidence.frames, "root": evidence.root, "key": self._key.public},
@@ -287,7 +298,7 @@ class _Judging:
                 evidence_root=evidence.root,
                 completion=f"sha256:{hashlib.sha256(document).hexdigest()}",
                 stage="none",
-                policy=policy_digest(self._policy),
+                policy=self._digest,
                 claim=claim_digest(claim),
             )
         )
@@ -298,7 +309,7 @@ class _Judging:
 _JUDGED = ("claim", "finality", "separation", "scope", "result")
 
 
-def _demand_kept(place: Path, expected: str | None, got: str) -> None:
+def _demand_kept(place: Path, expected: str | None, got: str | None) -> None:
     if got != expected:
         message = f"expected {expected or 'nothing that was captured'} (the log says so), got {got}: it was changed"
         raise LogError(message, place=str(place))

@@ -51,23 +51,38 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """The parts of a manifest that are needed after the run."""
+    """The parts of a manifest that are needed after the run.
+
+    Attributes:
+        policy: without values of credentials.
+        digest: of the policy as it was declared.
+    """
 
     name: str | None
     command: tuple[bytes, ...]
     workspace: bytes
     policy: Policy
+    digest: str | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the policy is as it was declared: no value of a credential had to be taken out of it."""
+        return self.digest in {None, policy_digest(self.policy)}
 
 
-def describe_run(request: RunRequest, started: Started, *, hide: Redactor = NOTHING_HIDDEN) -> dict[str, object]:
+def describe_run(
+    request: RunRequest, started: Started, *, told: Policy | None = None, hide: Redactor = NOTHING_HIDDEN
+) -> dict[str, object]:
     """Give the manifest of a run that is about to start.
 
     Args:
         request: what was asked for.
         started: what was found out.
+        told: the policy of the request without values of credentials, None when it has none anyway; digests are of
+            the one that was declared.
         hide: takes values of credentials out of the command: a shell may have put them there.
     """
-    policy = policy_to_mapping(request.policy)
+    document = policy_to_mapping(told or request.policy)
     return {
         "schema": SCHEMA,
         "run": started.run,
@@ -77,10 +92,10 @@ def describe_run(request: RunRequest, started: Started, *, hide: Redactor = NOTH
         "cwd": _kept(bytes(request.cwd)),
         "workspace": _kept(started.workspace),
         "user": {"uid": started.user[0], "gid": started.user[1]},
-        "policy": {"name": request.policy.name, "digest": policy_digest(request.policy), "document": policy},
-        "claim": policy["claim"],
+        "policy": {"name": request.policy.name, "digest": policy_digest(request.policy), "document": document},
+        "claim": document["claim"],
         "requirements": dict(started.requirements),
-        "stop_rule": policy["stop"],
+        "stop_rule": document["stop"],
         "key": started.key,
         "limits": dict(started.limits),
         "require": sorted(request.require),
@@ -106,6 +121,7 @@ def read_manifest(manifest: Mapping[str, Any], *, place: str) -> Manifest:
             command=tuple(_bytes(word) for word in manifest["command"]),
             workspace=_bytes(manifest["workspace"]),
             policy=policy_from_mapping(manifest["policy"]["document"]),
+            digest=manifest["policy"].get("digest"),
         )
     except (KeyError, TypeError, ValueError, PolicyError) as err:
         message = f"expected a manifest of the form {SCHEMA}, got: {err}"

@@ -5,7 +5,6 @@ In: a `RunRequest`. Out: `Prepared`, whose manifest is on disk. Nothing of the t
 
 from __future__ import annotations
 
-import glob
 import grp
 import hashlib
 import os
@@ -17,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from policies.credentials import masked_paths
 from policies.globs import writable_roots
-from policies.types import FilesMode, Outside
+from policies.types import FilesMode, Outside, Policy
 from supervisor import clock
 from supervisor.canary import Canary
 from supervisor.credentials import Credentials, prepare_credentials
-from supervisor.declared import Declared, find_declared
+from supervisor.declared import Declared, device_number, find_declared
 from supervisor.errors import UsageError
 from supervisor.launch import trial_notes
 from supervisor.launch.boxspec import BoxSpec
@@ -37,6 +36,8 @@ from supervisor.log.bound import claim_digest
 from supervisor.log.keys import ENVIRONMENT, KeyStore, SigningKey, parse_signing_key, read_signing_key
 from supervisor.log.room import find_wait_s
 from supervisor.manifest import Started, describe_run
+from supervisor.masking import existing, require_maskable
+from supervisor.redacting import redact_policy
 from supervisor.request import RunRequest, check_request
 from supervisor.streams import is_open
 from supervisor.values import dataclass, replace
@@ -65,7 +66,10 @@ class User:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """Everything that is decided before the box is built."""
+    """Everything that is decided before the box is built.
+
+    ``told_policy`` is the policy as it is kept with the run, and judged by: without values of credentials.
+    """
 
     request: RunRequest
     home: Home
@@ -79,6 +83,7 @@ class Prepared:
     manifest_digest: str
     room_wait_s: float
     claim_digest: str
+    told_policy: Policy
     key: SigningKey
     sockets: tuple[ShownSocket, ...]
     credentials: Credentials
@@ -108,6 +113,8 @@ def prepare(request: RunRequest) -> Prepared:
         workspace=workspace,
         user_home=user.home,
     )
+    require_maskable(credentials.mask, workspace=credentials.workspace, home=credentials.home)
+    told_policy = redact_policy(request.policy, credentials.redactor)
     environ = {**credentials.environ, trial_notes.VARIABLE: trial_notes.PATH}
     key, key_file = _signing_key(request, home)
     declared = find_declared(
@@ -133,7 +140,7 @@ def prepare(request: RunRequest) -> Prepared:
         key=key.public,
         requirements=_digest_requirements(request, workspace),
     )
-    described = describe_run(request, started, hide=credentials.redactor)
+    described = describe_run(request, started, told=told_policy, hide=credentials.redactor)
     manifest = run.write_manifest(described)
     canary = Canary(log=os.fsencode(run.log / "canary"), marker=b"/.supervise-canary-" + run.id.encode())
     stdio = _stdio(request.closed, to_stderr=request.json)
@@ -178,6 +185,7 @@ def prepare(request: RunRequest) -> Prepared:
         manifest_digest=f"sha256:{hashlib.sha256(manifest).hexdigest()}",
         room_wait_s=room_wait_s,
         claim_digest=claim_digest(described["claim"]),
+        told_policy=told_policy,
         key=key,
         sockets=_sockets(request),
         inspection=inspection,
@@ -269,7 +277,7 @@ def _view(
 ) -> ViewSpec:
     masks = masked_paths(
         credentials.home,
-        _existing,
+        existing,
         workspace=credentials.workspace,
         mask=credentials.mask,
         others=credentials.others,
@@ -306,7 +314,7 @@ def _sockets(request: RunRequest) -> tuple[ShownSocket, ...]:
             if not path.is_socket():
                 raise UsageError(f"expected a unix socket, got {service.socket}", place=f"services[{at}].at")
             there = path.stat()
-            device = os.major(there.st_dev) << 20 | os.minor(there.st_dev)  # as the kernel has it, MKDEV of kdev_t.h
+            device = device_number(there.st_dev)
             found.append((service.name, os.fsencode(service.socket), device, there.st_ino))
     return tuple(found)
 
@@ -325,12 +333,6 @@ def _writable(request: RunRequest, workspace: Path) -> tuple[bytes, ...] | None:
 
 def _memory(limits: tuple[Limit, ...]) -> int | None:
     return next((int(limit.amount) for limit in limits if limit.resource is Resource.MEMORY), None)
-
-
-def _existing(pattern: str) -> list[str]:
-    if not glob.has_magic(pattern):
-        return [pattern] if os.path.lexists(pattern) else []
-    return glob.glob(pattern, recursive=True, include_hidden=True)  # noqa: PTH207 - Path.glob takes no absolute one
 
 
 def _stdio(closed: frozenset[int], *, to_stderr: bool) -> Standard:
@@ -405,7 +407,13 @@ def _environ_of(user: User, environ: Mapping[str, str]) -> dict[str, str]:
 
 def _host() -> dict[str, object]:
     uname = os.uname()
-    return {"name": uname.nodename, "kernel": uname.release, "machine": uname.machine, "processors": os.cpu_count()}
+    return {
+        "name": uname.nodename,
+        "kernel": uname.release,
+        "machine": uname.machine,
+        "processors": os.cpu_count(),
+        "boot": clock.boot_id(),
+    }
 
 
 def _versions() -> dict[str, object]:

@@ -20,6 +20,7 @@ from supervisor.launch.registry import read_registry
 from supervisor.launch.state import Home, RunDir
 from supervisor.log.frames import HEADER_BYTES, MAGIC, MAX_PAYLOAD, FrameType, check_crc, parse_header
 from supervisor.log.keys import KeyStore
+from supervisor.log.notes import CutNoteError, read_notes
 from supervisor.log.reader import Decode, read_events, read_frame
 from supervisor.log.segments import list_segments
 from supervisor.log.signer import NAME as NOTES
@@ -139,8 +140,8 @@ def read_run(run: RunDir) -> Reading:
 
 
 def addenda(run: RunDir) -> tuple[RunDir, ...]:
-    """Give the sealed addenda of a run, the oldest first. One that was never sealed counts for nothing."""
-    return tuple(one for one in _later(run.path / ADDENDA) if _closed(one))
+    """Give the sealed addenda of a run, the oldest first. One that was never sealed and signed counts for nothing."""
+    return tuple(one for one in _later(run.path / ADDENDA) if _closed(one) and _is_signed(one))
 
 
 def read_completion(run: RunDir) -> Completion:
@@ -160,7 +161,7 @@ def read_completion(run: RunDir) -> Completion:
 
 
 def verify_run(run: RunDir, *, key: str | None = None, witnessed: Path | None = None) -> Verified:
-    """Verify a run's log, its signatures, the documents that its seal binds, and all that was sealed later.
+    """Verify a run's log, its signatures, the documents that its seal binds, its captures, and what was sealed later.
 
     Args:
         run: the run.
@@ -171,6 +172,10 @@ def verify_run(run: RunDir, *, key: str | None = None, witnessed: Path | None = 
         LogError: something is not as it was, or there is nothing to verify.
     """
     verified = verify_log(run.path, key=key, witnessed=witnessed)
+    if verified.captures:
+        from supervisor.launch.kept import verify_captures  # noqa: PLC0415 - few runs have one
+
+        verify_captures(run.path, _workspace(run), verified.captures)
     roots = {".": verified.root}
     for later in _later(run.path / ADDENDA):
         if not _counts_for_nothing(later):
@@ -192,7 +197,7 @@ def _counts_for_nothing(later: RunDir) -> bool:
         LogError: it was changed. `LogUnsealedError` when it was sealed or signed further once, and its end is gone.
     """
     if _closed(later):
-        return False
+        return not _is_signed(later)
     if not (later.log / NOTES).exists():
         return True  # it did not live to its first checkpoint
     try:
@@ -326,7 +331,7 @@ def since_then(run: RunDir) -> Iterator[str]:
         yield f"since then, at {done.at}, its staged writes were discarded"
     later = addenda(run)
     if later:
-        yield f"its services were asked again after the seal: finality is that of {ADDENDA}/{later[-1].id},"
+        yield f"what kept it open was followed after the seal: finality is that of {ADDENDA}/{later[-1].id},"
         yield f"whose events are told by: supervise events {later[-1].path}"
 
 
@@ -448,6 +453,28 @@ def _closed(run: RunDir) -> bool:
     except (LogError, OSError):
         return False
     return _is_seal(tail[tail.rfind(MAGIC) :])
+
+
+def _is_signed(later: RunDir) -> bool:
+    """Tell whether a note covers the seal: whoever was killed between the two had not finished.
+
+    Of notes that are damaged the verifier says so.
+    """
+    covered = 0
+    try:
+        for note in read_notes(later.log / NOTES):
+            covered = note.size
+    except CutNoteError:
+        pass
+    except LogError:
+        return True
+    return covered > _seal_number(later)
+
+
+def _seal_number(later: RunDir) -> int:
+    name = list_segments(later.log)[-1]
+    tail = _last_bytes(later.log / name, HEADER_BYTES + MAX_PAYLOAD[FrameType.SEAL])
+    return parse_header(tail[tail.rfind(MAGIC) :][:HEADER_BYTES], 0).number
 
 
 def _is_seal(frame: bytes) -> bool:

@@ -1,12 +1,16 @@
-"""Taking known values out of events before they are recorded, and out of what is said beside the log."""
+"""Taking known values out of events before they are recorded, out of policies, and out of what else is said."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
+from policies.canonical import policy_to_mapping
+from policies.parse import policy_from_mapping
 from policies.redaction import Redactor
+from policies.types import Policy
+from supervisor.errors import PolicyError
 from supervisor.events import Event
 
 WHERE = "records"
@@ -42,3 +46,36 @@ def _redact(value: object, redactor: Redactor, where: str) -> object:
         clean = tuple(_redact(part, redactor, where) for part in value)
         return clean if any(new is not old for new, old in zip(clean, value, strict=True)) else value
     return value
+
+
+def redact_policy(policy: Policy, redactor: Redactor) -> Policy:
+    """Give the policy without the values that the redactor knows: the same one when it has none.
+
+    What was typed into a grader's command or a service's address is kept in manifests and arguments in this form only;
+    digests are of the policy as it was declared.
+
+    Raises:
+        PolicyError: a value stands where nothing else can: in a host or a port.
+    """
+    mapping = policy_to_mapping(policy)
+    clean = _redact_plain(mapping, redactor)
+    if clean == mapping:
+        return policy
+    try:
+        return policy_from_mapping(clean)
+    except PolicyError as err:
+        message = f"expected no credential there, since it would be kept with the run, got one: {err}"
+        hint = "name a variable that has it (credentials.pass, password_env, token_env)"
+        raise PolicyError(message, hint=hint) from err
+
+
+def _redact_plain(value: Any, redactor: Redactor) -> Any:  # noqa: ANN401 - whatever JSON can hold
+    match value:
+        case str():
+            return redactor.redact_text(value, where=WHERE)
+        case dict():
+            return {name: _redact_plain(one, redactor) for name, one in value.items()}
+        case list():
+            return [_redact_plain(one, redactor) for one in value]
+        case _:
+            return value

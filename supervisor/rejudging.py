@@ -73,6 +73,11 @@ class Kept:
             links=self.states.links,
         )
 
+    def digest(self, policy: Policy) -> str:
+        """Give the digest of a policy; of the run's own, that of the policy as it was declared."""
+        own = self.manifest.digest
+        return own if own is not None and policy == self.manifest.policy else policy_digest(policy)
+
     def argue(self, facts: Facts, policy: Policy) -> Completion:
         """Judge facts and put the argument together; what it says of the log is what the run's own says."""
         return argue(
@@ -82,7 +87,7 @@ class Kept:
             run=self.run.id,
             command=self.manifest.command,
             log=with_fields(self.completion.log, lost=facts.lost),
-            policy_digest=policy_digest(policy),
+            policy_digest=self.digest(policy),
         )
 
 

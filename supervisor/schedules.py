@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from policies.triggers import Reads, Trigger, triggers
 from supervisor import clock
 from supervisor.events import ScheduleFound
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.schedules import absolute, find_schedules, with_schedules
-from supervisor.launch.inplace import InPlace
-from supervisor.launch.stage import Stage
-from supervisor.trial import Trial
+
+if TYPE_CHECKING:
+    from supervisor.launch.inplace import InPlace
+    from supervisor.launch.stage import Stage
+    from supervisor.trial import Trial
 
 MAX_BYTES = 64 << 10
 """Of a schedule that is longer the next firing is not known."""

@@ -11,9 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from policies.spotting import Spotter
 from policies.types import FilesMode
-from probes.credentials.search import Hit, Search, spotter_of
 from supervisor.credentials import Credentials, decoys_of
 from supervisor.events import (
     CanaryLeaked,
@@ -31,6 +29,8 @@ from supervisor.evidence.naming import show
 from supervisor.launch.tree import Tree
 
 if TYPE_CHECKING:
+    from policies.spotting import Spotter
+    from probes.credentials.search import Hit, Search
     from supervisor.trial import Trial
 
 _OUTGOING_MAX = 500
@@ -52,9 +52,13 @@ def search(trial: Trial, facts: Facts, outgoing: Outgoing, on_disk: Mapping[byte
     touched = _touched(facts)
     recorded += outgoing.record(trial)
     if touched:
+        from probes.credentials.search import Search  # noqa: PLC0415 - most trials leave nothing to look at
+
         passed = {one.name: os.fsencode(one.value) for one in credentials.secrets if one.passed}
         recorded += _files(trial, touched, Search(outgoing.decoys, passed), on_disk)
     if trial.prepared.declared.shared and facts.touches and outgoing.decoys is not None:
+        from probes.credentials.search import Search  # noqa: PLC0415 - as above
+
         recorded += _shared(trial, facts.touches, Search(outgoing.decoys, {}, looks=False))
     for name, where, count in credentials.redactor.take_counts():
         fingerprint = credentials.fingerprint(name)
@@ -170,7 +174,12 @@ class Outgoing:
     @cached_property
     def decoys(self) -> Spotter | None:
         """What finds the decoys of this run and of earlier ones; made when there is something to look at."""
-        return spotter_of(_known_decoys(self._credentials))
+        known = list(_known_decoys(self._credentials))
+        if not known:
+            return None
+        from probes.credentials.search import spotter_of  # noqa: PLC0415 - most runs have none
+
+        return spotter_of(known)
 
     def _look(self, event: Event, decoys: Spotter) -> None:
         for sighting in decoys.spot(b" | ".join(_texts(event))):

@@ -64,7 +64,9 @@ class _Asked:
 class ServiceWatch:
     """Asks all services that can be asked. `start`, then `ask` at boundaries and `follow` in between, then `stop`."""
 
-    def __init__(self, policy: Policy, *, run: str, environ: Mapping[str, str], tell: Tell) -> None:
+    def __init__(
+        self, policy: Policy, *, run: str, environ: Mapping[str, str], tell: Tell, since_s: float | None = None
+    ) -> None:
         """Prepare; nothing is asked and no thread runs yet.
 
         Args:
@@ -72,10 +74,14 @@ class ServiceWatch:
             run: id.
             environ: of the supervisor, for credentials.
             tell: records answers.
+            since_s: when the run began, CLOCK_REALTIME; None for now.
         """
         self._tell = tell
+        since_s = clock.now_s() if since_s is None else since_s
         self._kinds = tuple({one.settle.kind for one in policy.services if one.settle is not None})
-        self._asked = {one.name: _prepare(one, run, environ) for one in policy.services if one.settle is not None}
+        self._asked = {
+            one.name: _prepare(one, run, environ, since_s) for one in policy.services if one.settle is not None
+        }
         self._moments: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._following = False
@@ -259,12 +265,12 @@ def watch_services(policy: Policy, *, run: str, environ: Mapping[str, str], tell
     return ServiceWatch(policy, run=run, environ=environ, tell=tell)
 
 
-def _prepare(service: Service, run: str, environ: Mapping[str, str]) -> _Asked:
+def _prepare(service: Service, run: str, environ: Mapping[str, str], since_s: float) -> _Asked:
     settle = service.settle
     if settle is None:
         message = f"service {service.name} cannot be asked"
         raise ValueError(message)
-    asker = Asker(service, settle, run=run, environ=environ)
+    asker = Asker(service, settle, run=run, environ=environ, since_s=since_s)
     return _Asked(asker=asker, every_s=settle.every_s, by_operation=asks_by_operation(settle), cancels=settle.cancels)
 
 

@@ -1,12 +1,14 @@
-"""``supervise settle``: goes on asking the services of a sealed run, and seals what they say as an addendum to it.
+"""``supervise settle``: goes on following what keeps a sealed run open, and seals what is seen as addenda to it.
 
 Laws:
     * The run itself is never changed. An addendum is a directory ``addenda/NNN`` in that of the run, with a log, a
       signed completion argument and a manifest of its own, so that whatever verifies a run verifies it; its manifest
       binds the whole log of the run, and of every addendum before it.
-    * It ends as soon as no service keeps the run open, when the period is over, when the caller's time is, or at a
-      signal; however it ends, it is sealed, and says what is still open.
-    * One that was killed is left without a seal: it counts for nothing, and the next one begins anew.
+    * Each route that is decided is sealed at once, as an addendum of its own: whoever is killed afterwards has lost
+      nothing of it. It ends as soon as no route is left that following can decide, when the period is over, when the
+      caller's time is, or at a signal; however it ends, it is sealed, and says what is still open.
+    * One that was killed is left without a seal, or without the signature over it: it counts for nothing, and the next
+      one begins anew.
     * One goes on at a time: two would each bind what was there before, and neither the other.
 """
 
@@ -15,24 +17,31 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import select
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace as dataclass_replace
 from datetime import datetime
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from policies.canonical import policy_digest, policy_to_mapping
+from policies.canonical import policy_to_mapping
 from policies.credentials import find_secrets
 from policies.redaction import Redactor
-from policies.types import PeriodKind, Policy
-from probes.services.answers import Answer
+from policies.types import Policy
 from supervisor import clock
 from supervisor.credentials import hide_secrets
 from supervisor.errors import LogError, UsageError
-from supervisor.events import Origin, ServiceAnswered, TrialSealed
+from supervisor.events import (
+    Event,
+    Origin,
+    ScheduleFound,
+    ServiceAnswered,
+    StageCommitted,
+    TrialEmptied,
+    TrialHeld,
+    TrialReleased,
+    TrialSealed,
+)
 from supervisor.launch.durable import write_whole
 from supervisor.launch.state import Home, RunDir
 from supervisor.log import envelope
@@ -42,20 +51,20 @@ from supervisor.log.keys import KeyStore, SigningKey
 from supervisor.log.signer import Signer
 from supervisor.log.verify import verify_log
 from supervisor.log.writer import LogWriter
-from supervisor.manifest import read_manifest
-from supervisor.reading import ADDENDA, Reading, addenda, read_run
+from supervisor.manifest import Manifest, read_manifest
+from supervisor.outcome_check import Checked, check_outcome
+from supervisor.reading import ADDENDA, addenda, events_of, read_run
+from supervisor.rejudging import open_kept
 from supervisor.report.attestation import make_statement
-from supervisor.service_watch import ServiceWatch
-from supervisor.signals import ENDING, Signals
-from supervisor.tape import record
+from supervisor.resumed import Ended, Followed, Resumed, RunClock, deadline_ns
+from supervisor.signals import Signals
 from supervisor.values import dataclass, field
 from supervisor.verdict.completion import Completion, LogFigures, to_json
-from supervisor.verdict.settled_later import LaterAnswer, open_services, settle_later
+from supervisor.verdict.settled_later import LeftSchedule, Waiting, open_routes, settle_later
 
 SCHEMA = "addendum/1"
 _NANO = 1_000_000_000
 _NOTHING_STAGED = "none"
-_LONGEST_S = 86400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,46 +73,13 @@ class Settled:
 
     Attributes:
         completion: the latest argument.
-        waited_for: services that kept the run open; empty when there was nothing to do, and then no addendum.
-        addendum: its directory, None when there was nothing to do.
+        waited_for: what kept the run open and was followed; empty when there was nothing to do, and then no addendum.
+        addendum: the directory of the last one, None when there was nothing to do.
     """
 
     completion: Completion
     waited_for: tuple[str, ...] = ()
     addendum: Path | None = None
-
-
-@dataclass(slots=True)
-class _Heard:
-    """Collects answers from any thread, beside the log; what must not be written is in neither."""
-
-    log: LogWriter
-    redactor: Redactor
-    answers: dict[str, list[LaterAnswer]] = field(default_factory=dict)
-
-    def tell(self, *, service: str, moment: str, answer: Answer, asked_ns: int, operations: tuple[str, ...]) -> None:
-        """Record an answer."""
-        event = record(
-            self.log,
-            ServiceAnswered,
-            origin=Origin.SERVICE,
-            service=service,
-            moment="resumed" if moment == "settling" else moment,
-            status=answer.status.value,
-            detail=self.redactor.redact_text(answer.detail, where=""),
-            asked_ns=asked_ns,
-            operations=tuple(self.redactor.redact_text(one, where="") for one in operations),
-        )
-        offset_ns = clock.realtime_offset_ns()
-        later = LaterAnswer(
-            service=service,
-            status=event.status,
-            detail=event.detail,
-            asked_ns=asked_ns + offset_ns,
-            at_ns=event.time_ns + offset_ns,
-            event=event.n,
-        )
-        self.answers.setdefault(service, []).append(later)
 
 
 def settle_run(home: Home, reference: str, environ: Mapping[str, str], *, for_s: float | None = None) -> Settled:
@@ -120,8 +96,8 @@ def settle_run(home: Home, reference: str, environ: Mapping[str, str], *, for_s:
         LogError: it does not verify, or was never sealed.
     """
     run = home.find(reference)
-    with _alone(run):
-        return _settle(home, run, environ, for_s)
+    with _alone(run), Signals() as signals:
+        return _settle(home, run, environ, signals, for_s)
 
 
 @contextmanager
@@ -138,25 +114,29 @@ def _alone(run: RunDir) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError as err:
-        hint = "it is asked there until its services have answered; call this again when that has ended"
+        hint = "it is followed there until nothing is left; call this again when that has ended"
         raise UsageError("expected nobody else to settle this run, got another one", place=run.id, hint=hint) from err
     finally:
         os.close(descriptor)
 
 
-def _settle(home: Home, run: RunDir, environ: Mapping[str, str], for_s: float | None) -> Settled:
+def _settle(home: Home, run: RunDir, environ: Mapping[str, str], signals: Signals, for_s: float | None) -> Settled:
     reading = read_run(run)
     if reading.problem is not None or reading.completion is None:
         message = f"expected a run whose log verifies, got: {reading.problem}"
         raise LogError(message, place=run.id)
-    policy = read_manifest(run.read_manifest(), place=str(run.manifest)).policy
-    waiting = open_services(reading.completion, policy)
-    if not waiting:
-        return Settled(completion=reading.completion)
-    with home.locked(shared=True):
-        place = _next_place(run)
-    completion = _Addendum(run, place, reading, policy, KeyStore(home.path).current(), environ).settle(for_s)
-    return Settled(completion=completion, waited_for=waiting, addendum=place)
+    completion = reading.completion
+    left = _Left.read(run, completion)
+    first = open_routes(completion, left.manifest.policy, left.schedules)
+    waiting, place = first, None
+    until_ns = left.until_ns(completion, for_s)
+    while waiting.names:
+        with home.locked(shared=True):
+            place = _next_place(run)
+        addendum = _Addendum(run, place, completion, left, waiting, KeyStore(home.path).current(), environ)
+        completion, ended = addendum.settle(signals, until_ns)
+        waiting = open_routes(completion, left.manifest.policy, left.schedules) if ended is Ended.DECIDED else Waiting()
+    return Settled(completion=completion, waited_for=first.names, addendum=place)
 
 
 def _next_place(run: RunDir) -> Path:
@@ -174,6 +154,97 @@ def _next_place(run: RunDir) -> Path:
         return place
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Left:
+    """What a run has left to follow, as its own log tells it.
+
+    Attributes:
+        schedules: that stay where something may start them.
+        places: where each of them lies on this host.
+        announced: operations that the trial had announced, by service.
+        released_ns, written_ns: when it began, and when it had written its last file; CLOCK_REALTIME.
+        clock: of the run.
+    """
+
+    manifest: Manifest
+    document: Mapping[str, object]
+    schedules: tuple[LeftSchedule, ...]
+    places: Mapping[bytes, bytes]
+    announced: Mapping[str, tuple[str, ...]]
+    released_ns: int | None
+    written_ns: int
+    clock: RunClock
+
+    @classmethod
+    def read(cls, run: RunDir, completion: Completion) -> _Left:
+        document = run.read_manifest()
+        manifest = read_manifest(document, place=str(run.manifest))
+        host = document.get("host")
+        seen = _Seen()
+        for event in events_of(run):
+            seen.take(event)
+        offset_ns = seen.offset_ns or 0
+        digests = {one.path: (one.before, one.after) for one in completion.effects.files}
+        workspace = manifest.workspace.rstrip(b"/") + b"/"
+        schedules = tuple(
+            LeftSchedule(
+                path=found.path,
+                what=found.what,
+                next_ns=found.next_ns,
+                before=(digests.get(os.fsdecode(found.path)) or (None, None))[0],
+                after=(digests.get(os.fsdecode(found.path)) or (None, None))[1],
+            )
+            for found in seen.schedules
+        )
+        return cls(
+            manifest=manifest,
+            document=document,
+            schedules=schedules,
+            places={one.path: one.path if one.path.startswith(b"/") else workspace + one.path for one in schedules},
+            announced=seen.announced,
+            released_ns=None if seen.released_ns is None else seen.released_ns + offset_ns,
+            written_ns=seen.written_ns + offset_ns,
+            clock=RunClock.of(host.get("boot") if isinstance(host, dict) else None, seen.offset_ns),
+        )
+
+    def deadline_ns(self, completion: Completion) -> int | None:
+        at = completion.endpoint.at
+        return deadline_ns(self.manifest.policy, None if at is None else parse_moment_ns(at))
+
+    def until_ns(self, completion: Completion, for_s: float | None) -> int | None:
+        """Tell until when to wait: the period, the caller's time, whichever is over first; None for no end."""
+        ends = [end for end in (self.deadline_ns(completion),) if end is not None]
+        if for_s is not None:
+            ends.append(self.clock.now_ns() + round(for_s * _NANO))
+        return min(ends, default=None)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the events of a run say of what may still act."""
+
+    schedules: list[ScheduleFound] = field(default_factory=list)
+    announced: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    offset_ns: int | None = None
+    released_ns: int | None = None
+    written_ns: int = 0
+
+    def take(self, event: Event) -> None:
+        match event:
+            case ScheduleFound(when="autonomous", kept=True):
+                self.schedules.append(event)
+            case ServiceAnswered() if event.operations:
+                self.announced[event.service] = event.operations
+            case TrialHeld():
+                self.offset_ns = event.realtime_offset_ns
+            case TrialReleased():
+                self.released_ns = event.time_ns
+            case TrialEmptied() | StageCommitted():
+                self.written_ns = event.time_ns
+            case _:
+                pass
+
+
 class _Addendum:
     """One addendum, from its manifest to its seal."""
 
@@ -181,16 +252,15 @@ class _Addendum:
         self,
         run: RunDir,
         place: Path,
-        reading: Reading,
-        policy: Policy,
+        before: Completion,
+        left: _Left,
+        waiting: Waiting,
         key: SigningKey,
         environ: Mapping[str, str],
     ) -> None:
-        if reading.completion is None:
-            message = "expected a completion argument to go on from, got none"
-            raise UsageError(message, place=run.id)
-        self.run, self.place, self.policy, self.key, self.environ = run, RunDir(place), policy, key, environ
-        self.before = reading.completion
+        self.run, self.place, self.left, self.waiting = run, RunDir(place), left, waiting
+        self.key, self.environ, self.before = key, environ, before
+        self.policy: Policy = left.manifest.policy
         self.document = self._describe()
         self.manifest = self.place.write_manifest(self.document)
 
@@ -204,95 +274,63 @@ class _Addendum:
             "run": self.run.id,
             "settles": settled,
             "started": clock.now_rfc3339(),
-            "policy": {"name": self.policy.name, "digest": policy_digest(self.policy), "document": document},
+            "policy": {"name": self.policy.name, "digest": self.before.policy.digest, "document": document},
             "claim": document["claim"],
             "key": self.key.public,
         }
 
-    def settle(self, for_s: float | None) -> Completion:
-        """Ask until there is nothing to wait for, conclude, and seal."""
+    def settle(self, signals: Signals, until_ns: int | None) -> tuple[Completion, Ended]:
+        """Follow until something is decided or it is time, conclude, and seal."""
         with ExitStack() as stack:
-            signals = stack.enter_context(Signals())
             digest = hashlib.sha256(self.manifest).hexdigest()
             log = stack.enter_context(LogWriter.create(self.place.log, manifest_digest=f"sha256:{digest}"))
             signer = Signer(log, self.place.log, self.key, run_id=self.run.id)
             signer.start()
             stack.callback(signer.abandon)
-            heard = _Heard(log, self._redactor())
-            self._wait(heard, signals, for_s)
+            resumed = Resumed(log, self._redactor(), self._followed(), self.environ)
+            stack.callback(resumed.close)
+            ended = resumed.wait(signals, until_ns)
+            if resumed.decided and self.policy.claim.service is None:
+                resumed.check_outcome(self._check_outcome)
             signer.stop()
             log.sync()
-            completion = self._conclude(log, heard)
+            completion = self._conclude(log, resumed)
             self._seal(log, signer, completion)
-        return completion
+        return completion, ended
+
+    def _followed(self) -> Followed:
+        left = self.left
+        return Followed(
+            run=self.run.id,
+            policy=self.policy,
+            waiting=self.waiting,
+            places=left.places,
+            announced=left.announced,
+            deadline_ns=left.deadline_ns(self.before),
+            since_s=None if left.released_ns is None else left.released_ns / _NANO,
+            clock=left.clock,
+        )
+
+    def _check_outcome(self) -> Checked:
+        kept = open_kept(self.run)
+        return check_outcome(
+            self.run,
+            kept.facts(self.policy),
+            self.policy,
+            workspace=self.left.manifest.workspace,
+            stage=kept.stage,
+            written_ns=self.left.written_ns,
+        )
 
     def _redactor(self) -> Redactor:
         return hide_secrets(
             find_secrets(self.environ, self.policy),
-            workspace=Path(str(self.run.read_manifest().get("workspace"))),
+            workspace=Path(os.fsdecode(self.left.manifest.workspace)),
             home=self.environ.get("HOME") or None,
             state=self.run.path,
         )
 
-    def _wait(self, heard: _Heard, signals: Signals, for_s: float | None) -> None:
-        waiting = open_services(self.before, self.policy)
-        services = tuple(one for one in self.policy.services if one.name in waiting)
-        waited = dataclass_replace(self.policy, services=services)
-        watch = ServiceWatch(waited, run=self.run.id, environ=self.environ, tell=heard.tell)
-        for service, operations in self._announced().items():
-            for operation in operations:
-                watch.announce_one(service, operation)
-        watch.start()
-        try:
-            watch.follow(on=True)
-            until_ns = self._until_ns(for_s)
-            if not self._until(watch, signals, until_ns):
-                watch.ask("deadline" if self._is_over() else "last")
-                select.select([watch.answered, signals.fileno()], [], [], watch.patience_s)
-            watch.stop()
-        finally:
-            watch.close()
-
-    def _until(self, watch: ServiceWatch, signals: Signals, until_ns: int | None) -> bool:
-        """Wait until nothing may still act; False when the time is over or we were told to stop."""
-        while True:
-            left_s = _LONGEST_S if until_ns is None else (until_ns - self._now_ns()) / _NANO
-            if left_s <= 0:
-                return False
-            ready, _, _ = select.select([watch.settled, signals.fileno()], [], [], min(left_s, _LONGEST_S))
-            if watch.settled in ready:
-                return True
-            if signals.fileno() in ready and ENDING.intersection(signals.take()):
-                return False
-
-    def _announced(self) -> dict[str, tuple[str, ...]]:
-        """Give what the trial had announced, as its own log and the addenda have it."""
-        from supervisor.reading import events_of  # noqa: PLC0415
-
-        found = (one for one in events_of(self.run) if isinstance(one, ServiceAnswered))
-        return {one.service: one.operations for one in found if one.operations}
-
-    def _until_ns(self, for_s: float | None) -> int | None:
-        ends = [end for end in (self._deadline_ns(),) if end is not None and end > self._now_ns()]
-        if for_s is not None:
-            ends.append(self._now_ns() + round(for_s * _NANO))
-        return min(ends, default=self._now_ns() if self._deadline_ns() is not None else None)
-
-    def _deadline_ns(self) -> int | None:
-        period = self.policy.claim.period
-        if period.kind is not PeriodKind.WITHIN or period.within_s is None or self.before.endpoint.at is None:
-            return None
-        return parse_moment_ns(self.before.endpoint.at) + round(period.within_s * _NANO)
-
-    def _is_over(self) -> bool:
-        deadline_ns = self._deadline_ns()
-        return deadline_ns is not None and self._now_ns() >= deadline_ns
-
-    @staticmethod
-    def _now_ns() -> int:
-        return clock.boottime_ns() + clock.realtime_offset_ns()
-
-    def _conclude(self, log: LogWriter, heard: _Heard) -> Completion:
+    def _conclude(self, log: LogWriter, resumed: Resumed) -> Completion:
         checkpoint = log.checkpoint()
         figures = LogFigures(
             frames=checkpoint.frames,
@@ -302,7 +340,7 @@ class _Addendum:
             sealed=True,
             key=self.key.public,
         )
-        judged = settle_later(self.before, self.policy, heard.answers, self._deadline_ns())
+        judged = settle_later(self.before, self.policy, resumed.since, self.left.deadline_ns(self.before))
         return replace(judged, log=figures)
 
     def _seal(self, log: LogWriter, signer: Signer, completion: Completion) -> None:
@@ -341,9 +379,12 @@ def told(run: str, settled: Settled) -> Iterator[str]:
     """Say what came of it, for people."""
     finality = settled.completion.finality
     if not settled.waited_for:
-        yield f"{run}: nothing to wait for: no service keeps it open; finality {finality.verdict}"
-        return
-    names = ", ".join(settled.waited_for)
-    label = f", {finality.label}" if finality.label else ""
-    yield f"{run}: asked {names}; finality {finality.verdict}{label}; sealed as {os.fspath(settled.addendum or '')}"
-    yield from (f"still open: {reason.text}" for reason in finality.reasons if reason.keeps_open)
+        why = "nothing keeps it open" if finality.verdict == "final" else "nothing that keeps it open can be followed"
+        yield f"{run}: nothing to wait for: {why}; finality {finality.verdict}"
+    else:
+        names = ", ".join(settled.waited_for)
+        label = f", {finality.label}" if finality.label else ""
+        sealed = os.fspath(settled.addendum or "")
+        yield f"{run}: followed {names}; finality {finality.verdict}{label}; sealed as {sealed}"
+    if finality.verdict != "final":
+        yield from (f"still open: {reason.text}" for reason in finality.reasons if reason.keeps_open)

@@ -49,10 +49,10 @@ class Tape:
         """Record that events are missing."""
         record(self._log, EventsLost, count=loss.count, hook=loss.hook, first_ns=loss.first_ns, last_ns=loss.last_ns)
 
-    def latest(self) -> Iterator[Event]:
-        """Decode the latest events."""
+    def latest(self, pid: int) -> Iterator[Event]:
+        """Decode the latest events of one process."""
         for slab, first in self._latest:
-            yield from decode_slab(slab, first, os.uname().machine)
+            yield from decode_slab(slab, first, os.uname().machine, only_pid=pid)
         yield from tuple(self._heard)
 
     def hear(self, event: Event) -> None:

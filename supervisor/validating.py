@@ -120,7 +120,7 @@ class Waiting:
         """Write what waits, for the validator."""
         prepared = self.trial.prepared
         policy = prepared.request.policy
-        judgement = judge(replace(self.facts, release=Release()), policy)
+        judgement = judge(replace(self.facts, release=Release()), prepared.told_policy)
         write = policy.files.write
         globs = None if write is None else compile_globs(write, workspace=self.stage.workspace)
         differing = diff_stage(self.stage, lambda path: globs is None or globs.match(path))

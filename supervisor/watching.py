@@ -13,18 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from policies.types import FilesMode
-from probes.kernel.watching import plan_looks
-from probes.shared import PlaceWatch, find_held
+from probes.kernel.watching import overlay_devices, plan_looks
 from supervisor import clock
-from supervisor.events import Event, Origin, PlaceChanged, PlaceDeclared, PlaceUnwatched
+from supervisor.events import Event, Origin, PlaceChanged, PlaceDeclared, PlaceUnwatched, ReferenceLinked
+from supervisor.launch.left import names_left
 from supervisor.launch.mounts import parse_mountinfo
-from supervisor.launch.sharing import SharedStates
 from supervisor.values import dataclass, replace
 
 if TYPE_CHECKING:
+    from probes.shared import PlaceWatch
     from supervisor.evidence.collect import Observe
     from supervisor.evidence.file_facts import Observed, SharedNames
     from supervisor.launch.inplace import InPlace
+    from supervisor.launch.sharing import SharedStates
     from supervisor.launch.stage import Stage
     from supervisor.preparing import Prepared
     from supervisor.trial import Trial
@@ -52,6 +53,8 @@ def watch_workspace(prepared: Prepared) -> Iterator[PlaceWatch | None]:
     if prepared.request.policy.files.mode is not FilesMode.DIRECT:
         yield None
         return
+    from probes.shared import PlaceWatch  # noqa: PLC0415 - most trials are staged
+
     home = os.fsencode(prepared.home.path)
     watch = PlaceWatch((os.fsencode(prepared.workspace),), hidden=home, closing=True)
     try:
@@ -78,7 +81,8 @@ def watched(trial: Trial, writers: PlaceWatch | None) -> Iterator[None]:
     in_place = {view.workspace: prepared.spec.view.workspace} if files.mode is FilesMode.DIRECT else {}
     shown = {path: view.shown_at(path) for path in declared.shared}
     everywhere = [name for names in shown.values() for name in names]
-    looks = plan_looks(mounts, shared=(*everywhere, *in_place), hidden=declared.hidden)
+    trial.left_names = names_left(prepared.home.path)
+    looks = plan_looks(mounts, shared=(*everywhere, *in_place), hidden=declared.hidden, left=trial.left_names)
     trial.witness.look_for(looks)
     places = [
         *((path, (named, *shown[path]), "shared") for path, named in declared.shared.items()),
@@ -96,6 +100,9 @@ def watched(trial: Trial, writers: PlaceWatch | None) -> Iterator[None]:
             devices=() if sort == "hidden" else looks.devices or (),
             total=len(places),
         )
+    overlays = overlay_devices(mounts) if declared.linked else ()
+    for path, device, inode in declared.linked:
+        trial.record(ReferenceLinked, path=path, devices=(device, *overlays), inode=inode)
     with ExitStack() as stack:
         if writers is not None:
             trial.writers = stack.enter_context(writers)
@@ -107,6 +114,9 @@ def watched(trial: Trial, writers: PlaceWatch | None) -> Iterator[None]:
 @contextmanager
 def _shared(trial: Trial, shown: Mapping[bytes, tuple[bytes, ...]]) -> Iterator[Sharing]:
     """Watch the shared places, which the trial sees by these names too, and record what is in them."""
+    from probes.shared import PlaceWatch  # noqa: PLC0415 - most trials share nothing
+    from supervisor.launch.sharing import SharedStates  # noqa: PLC0415 - likewise
+
     prepared, declared = trial.prepared, trial.prepared.declared
     own = {name: path for path in declared.shared for name in (path, *shown[path])}
     states = SharedStates(prepared.run.before_shared, own, state=os.fsencode(prepared.home.path))
@@ -153,6 +163,8 @@ def _record_held(trial: Trial, writers: PlaceWatch) -> None:
 
     What the caller gave the trial as a standard stream is left out: that is told as given, and we hold it, too.
     """
+    from probes.shared import find_held  # noqa: PLC0415 - likewise
+
     since_ns = clock.boottime_ns()
     own = {_file_of(os.fstat(number)) for number in range(_STREAMS) if _is_open(number)}
     sightings = writers.finish().sightings

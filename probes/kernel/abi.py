@@ -16,6 +16,7 @@ HOOKS = ("syscall", "fork", "exec", "exit", "signal", "cgroup", "socket", "unuse
 
 #: time_ns, start_ns, pid, kind, flags, error, device, len0, len1, inode, number0, number1
 RECORD = struct.Struct("<QQIBBhIHHQQQ")
+RECORD_PID_AT = 16
 #: struct w_writer: file, object, cgroup, start_ns, inode, count, size_bytes, last_ns, device, epoch, kept, -
 WRITER = struct.Struct("<8QII8x")
 #: struct w_writer_key: pid, fd

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from probes.kernel import syscalls
-from probes.kernel.abi import RECORD, Lock, RecordFlag, RecordKind
+from probes.kernel.abi import RECORD, RECORD_PID_AT, Lock, RecordFlag, RecordKind
 from probes.kernel.ring import HEADER_BYTES
 from supervisor import events as ev
 from supervisor.errors import LogError
@@ -440,13 +440,16 @@ _DECODERS: dict[int, Callable[[Raw], Event]] = {
 }
 
 
-def decode_slab(payload: bytes, first_n: int, machine: str = "x86_64") -> Iterator[Event]:
+def decode_slab(
+    payload: bytes, first_n: int, machine: str = "x86_64", *, only_pid: int | None = None
+) -> Iterator[Event]:
     """Yield the events of one slab.
 
     Args:
         payload: whole records, back to back, as the ring held them.
         first_n: the number of the first event.
         machine: whose system call numbers the records carry (``uname -m``).
+        only_pid: leave out the events of every other process.
 
     Raises:
         LogError: a record does not fit its slab, or has a kind that this version does not know.
@@ -458,6 +461,9 @@ def decode_slab(payload: bytes, first_n: int, machine: str = "x86_64") -> Iterat
         offset = begin + (length + 7 & ~7)
         if length < RECORD.size or offset > size:
             raise LogError(f"a kernel record of event {n} is cut: expected {length} bytes, got {size - begin}")
+        if only_pid is not None and _read_u32(payload, begin + RECORD_PID_AT)[0] != only_pid:
+            n += 1
+            continue
         raw = Raw(payload, begin, length, n, machine)
         decoder = _DECODERS.get(raw.kind)
         if decoder is None:

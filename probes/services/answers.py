@@ -36,12 +36,14 @@ class Question:
         operation: what the trial announced, or None.
         environ: of the supervisor: credentials are taken from it by name, and never written anywhere.
         until_s: CLOCK_MONOTONIC after which an answer counts no more.
+        since_s: when the run began, CLOCK_REALTIME.
     """
 
     run: str
     operation: str | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
     until_s: float
+    since_s: float = 0.0
 
     def left_s(self) -> float:
         """Give the seconds that are left.

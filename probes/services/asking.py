@@ -24,8 +24,11 @@ _MODULES = {
     SettleKind.REDIS: "in_redis",
     SettleKind.POSTGRES: "in_postgres",
     SettleKind.BEANSTALK: "in_beanstalk",
+    SettleKind.RABBITMQ: "in_rabbitmq",
     SettleKind.COMMAND: "by_command",
     SettleKind.FILE: "by_file",
+    SettleKind.DOCKER: "of_docker",
+    SettleKind.CGROUP: "of_cgroup",
 }
 """Where each kind is; imported when it is first asked, because clients of databases are dear to import."""
 
@@ -68,9 +71,12 @@ def warm_up(kind: SettleKind) -> None:
 class Asker:
     """Asks one service. Use it from one thread."""
 
-    def __init__(self, service: Service, settle: Settle, *, run: str, environ: Mapping[str, str]) -> None:
-        """Keep what every question needs; ``environ`` is the supervisor's."""
+    def __init__(
+        self, service: Service, settle: Settle, *, run: str, environ: Mapping[str, str], since_s: float = 0.0
+    ) -> None:
+        """Keep what every question needs; ``environ`` is the supervisor's, and the run began at ``since_s``."""
         self.service, self._settle, self._run, self._environ = service, settle, run, dict(environ)
+        self._since_s = since_s
         self._running: threading.Thread | None = None
 
     def ask(self, operations: Sequence[str]) -> Answer:
@@ -117,4 +123,6 @@ class Asker:
             return unknown(bounded(f"{type(err).__name__}: {err}"))
 
     def _question(self, operation: str | None, until_s: float) -> Question:
-        return Question(run=self._run, operation=operation, environ=self._environ, until_s=until_s)
+        return Question(
+            run=self._run, operation=operation, environ=self._environ, until_s=until_s, since_s=self._since_s
+        )

@@ -37,7 +37,7 @@ def ask(settle: Settle, question: Question) -> Answer:
         parts = urlsplit(url)
         connection.request("GET", parts.path + (f"?{parts.query}" if parts.query else "") or "/", headers=headers)
         response = connection.getresponse()
-        return _read(settle, response, _body(response, connection, question))
+        return _read(settle, response, read_body(response, connection, question))
     except HTTPException as err:
         return unknown(f"no HTTP: {type(err).__name__} {err}")
     finally:
@@ -73,10 +73,11 @@ def _headers(settle: Settle, question: Question) -> dict[str, str]:
     return headers if token is None else {**headers, "Authorization": f"Bearer {token}"}
 
 
-class _UnixConnection(HTTPConnection):
+class UnixConnection(HTTPConnection):
     """HTTP over a unix socket."""
 
     def __init__(self, path: str, host: str, timeout_s: float) -> None:
+        """Keep the path; ``host`` is only said."""
         super().__init__(host, timeout=timeout_s)
         self._path = path
 
@@ -90,13 +91,17 @@ class _UnixConnection(HTTPConnection):
 def _connect(settle: Settle, question: Question, url: str) -> HTTPConnection:
     parts = urlsplit(url)
     if (path := settle.text("socket")) is not None:
-        return _UnixConnection(question.fill(path), parts.netloc or "localhost", question.left_s())
+        return UnixConnection(question.fill(path), parts.netloc or "localhost", question.left_s())
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     return kind(parts.hostname or "localhost", parts.port, timeout=question.left_s())
 
 
-def _body(response: HTTPResponse, connection: HTTPConnection, question: Question) -> bytes:
-    """Read the body, and not more than is good for us, in the time that is left."""
+def read_body(response: HTTPResponse, connection: HTTPConnection, question: Question) -> bytes:
+    """Read the body, and not more than is good for us, in the time that is left.
+
+    Raises:
+        OSError: it is too long, or did not come in time.
+    """
     parts: list[bytes] = []
     size_bytes = 0
     while size_bytes <= _BODY_BYTES:

@@ -38,7 +38,7 @@ from supervisor.events.gateway import (
     GatewayStopped,
     NameAsked,
 )
-from supervisor.events.grades import GradeFinished, GradeStarted, OutcomeCaptured
+from supervisor.events.grades import GradeFinished, GradeStarted, OutcomeCaptured, ReferenceLinked
 from supervisor.events.held import (
     ConnectionDiscarded,
     ConnectionHeld,
@@ -58,7 +58,7 @@ from supervisor.events.processes import (
     SignalSent,
     SyscallRefused,
 )
-from supervisor.events.schedules import ScheduleFound
+from supervisor.events.schedules import ScheduleChecked, ScheduleFound
 from supervisor.events.services import ServiceAnswered, ServiceCancelled, ServiceShown
 from supervisor.events.sockets import (
     ConnectionAttempted,
@@ -74,6 +74,7 @@ from supervisor.events.trial import (
     CheckpointSigned,
     LimitReached,
     NoteReceived,
+    OutcomeChecked,
     StageCommitted,
     StatesRecorded,
     TrialCounted,
@@ -145,6 +146,7 @@ __all__ = [
     "NoteReceived",
     "Origin",
     "OutcomeCaptured",
+    "OutcomeChecked",
     "PlaceChanged",
     "PlaceDeclared",
     "PlaceUnwatched",
@@ -154,8 +156,10 @@ __all__ = [
     "ProcessKey",
     "ProcessReached",
     "ProcessStarted",
+    "ReferenceLinked",
     "RequestAnswered",
     "RequestSent",
+    "ScheduleChecked",
     "ScheduleFound",
     "ServiceAnswered",
     "ServiceCancelled",

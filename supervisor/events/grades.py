@@ -56,9 +56,29 @@ class GradeFinished(Event, frozen=True, kw_only=True):
     log_root: str | None = None
 
 
+class ReferenceLinked(Event, frozen=True, kw_only=True):
+    """A file of the grader's reference material (``grade.reads``) has another name, which may lie anywhere.
+
+    Told before the trial is released, so that whoever opens the file by that name is told by device and inode.
+
+    Attributes:
+        path: absolute, a name that ``grade.reads`` means.
+        devices: that the file may be told with, in the kernel's form: its own, and those of overlays in the box.
+        inode: its number, the same in overlays.
+    """
+
+    path: bytes
+    devices: tuple[int, ...]
+    inode: int
+
+
 class OutcomeCaptured(Event, frozen=True, kw_only=True):
-    """The outcome as it was when the trial was over was kept, for graders now and later. ``digest`` covers it."""
+    """The outcome as it was when the trial was over was kept, for graders now and later. ``digest`` covers it.
+
+    ``form`` is as in `supervisor.events.trial.TrialSnapshotted`.
+    """
 
     digest: str
     files: int
     size_bytes: int
+    form: int = 1

@@ -1,4 +1,4 @@
-"""What will run later by itself: triggers that a trial left, as found among its files when it had ended."""
+"""What will run later by itself: triggers that a trial left, as found when it had ended, and looked for since."""
 
 from __future__ import annotations
 
@@ -23,3 +23,20 @@ class ScheduleFound(Event, frozen=True, kw_only=True):
     route: str
     kept: bool
     next_ns: int | None = None
+
+
+class ScheduleChecked(Event, frozen=True, kw_only=True):
+    """A trigger that was left was looked for on the host after the seal; told first, when it differs, and at the end.
+
+    Attributes:
+        path: as in `ScheduleFound`.
+        state: ``there`` as the trial left it, ``gone``, ``restored`` to what was before the trial, ``running`` (its
+            daemon has taken it), ``changed`` by somebody else, or ``unreadable``.
+        fired: whether it has run since; None when nobody can tell.
+        why: what that rests on, in words.
+    """
+
+    path: bytes
+    state: str
+    fired: bool | None
+    why: str

@@ -52,12 +52,14 @@ class TrialSnapshotted(Event, frozen=True, kw_only=True):
     """The outcome was captured while the trial was frozen. ``digest`` covers the captured footprint.
 
     ``kept_in`` is where, below the directory of the run: a later snapshot at the same place takes that of an earlier.
+    ``form`` is 2 since every digest is of the copy that is kept, so that whoever verifies the run computes it again.
     """
 
     digest: str
     files: int
     size_bytes: int
     kept_in: str = "snapshot/upper"
+    form: int = 1
 
 
 class TrialIsolated(Event, frozen=True, kw_only=True):
@@ -130,6 +132,18 @@ class StageCommitted(Event, frozen=True, kw_only=True):
     error: str | None = None
     left_out: tuple[bytes, ...] = ()
     conflicts: tuple[bytes, ...] = ()
+
+
+class OutcomeChecked(Event, frozen=True, kw_only=True):
+    """After the seal: whether the outcome is still what the run left, now that what could change it is over.
+
+    Attributes:
+        changed: paths that were touched since, or are gone; not more than a hundred.
+        problem: why that cannot be told, None when it can.
+    """
+
+    changed: tuple[bytes, ...] = ()
+    problem: str | None = None
 
 
 class StatesRecorded(Event, frozen=True, kw_only=True):

@@ -42,7 +42,7 @@ _UNWITNESSED = (
     ("provider", "what a model's provider keeps on its side is not witnessed"),
     ("contention", "load that runs put on each other by sharing the machine is not witnessed"),
     ("caller", "what the program that called us does with the outcome is not witnessed"),
-    ("address-space", "what happens inside one process is not witnessed"),
+    ("address-space", "what happens inside one process is not witnessed: all samples in it are one unit"),
 )
 
 

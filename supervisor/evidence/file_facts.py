@@ -5,12 +5,16 @@ What a trial may have a hundred thousand of is a `msgspec.Struct` that the colle
 
 from __future__ import annotations
 
+import hashlib
 from enum import StrEnum
 
 import msgspec
 
 from supervisor.events import Kind, ProcessKey
 from supervisor.values import dataclass
+
+EVERYTHING = b"**"
+"""Stands in a list of paths for those that are too many to name."""
 
 
 class ChangeKind(StrEnum):
@@ -63,8 +67,63 @@ class FileState:
         """Give the same for equal ones."""
         return hash(self._compared())
 
+    def described(self) -> dict[str, object]:
+        """Give the fields by name, for a digest: two trials that do the same differ in the time."""
+        return {name: getattr(self, name) for name in FileState.__annotations__} | {"modified_ns": None}
+
     def _compared(self) -> tuple[object, ...]:
         return self.kind, self.digest, self.mode, self.uid, self.gid, self.size_bytes, self.xattrs, self.problem
+
+
+def state_digest(state: FileState | None) -> str | None:
+    """Say what a path was in one short word: kind, content, mode, owner and attributes; a path that was not there too.
+
+    None when the content is not known, so that two unknown states are never taken for the same.
+    """
+    if state is None:
+        return ABSENT
+    if state.problem is not None or (state.digest is None and state.kind in {"file", "symlink"}):
+        return None
+    parts = (state.kind.value, state.digest, state.mode, state.uid, state.gid, sorted(state.xattrs))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+
+ABSENT = "absent"
+"""The `state_digest` of a path where nothing was."""
+
+
+class Sight(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What the file system said of one path of the host at one moment, and what lay there.
+
+    Of a path where nothing was, device and times are those of the nearest directory above, and the inode is 0: that
+    directory's times move when a name in it comes or goes.
+
+    Attributes:
+        names: how many names a regular file had; 0 for a directory, 1 for anything else.
+        state: its `state_digest`; None when nobody digested it.
+    """
+
+    path: bytes
+    device: int
+    inode: int
+    names: int
+    size_bytes: int
+    mtime_ns: int
+    ctime_ns: int
+    state: str | None = None
+
+    @property
+    def stamp(self) -> tuple[int, int, int, int, int]:
+        """What moves whenever anything is done to it: whoever can write it cannot set the change time."""
+        return self.device, self.inode, self.size_bytes, self.mtime_ns, self.ctime_ns
+
+
+class Ground(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where a directory or file of the host lies in its file system: two paths with one ground are one place."""
+
+    path: bytes
+    device: str
+    inner: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

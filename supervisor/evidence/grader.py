@@ -23,11 +23,9 @@ from supervisor.events import (
     TrialHeld,
     TrialReleased,
 )
+from supervisor.evidence.file_facts import EVERYTHING
 from supervisor.evidence.grader_code import loaded, scripts
 from supervisor.values import dataclass
-
-EVERYTHING = b"**"
-"""Stands alone in a footprint that is too long to be told."""
 
 _KERNEL = (b"/proc/", b"/sys/", b"/dev/")
 _MOST_BYTES = 1 << 20

@@ -5,6 +5,7 @@ The laws:
 1. A grader's claims are told as it made them; what they are worth is judged later.
 2. Reference material counts as met when the trial opened, ran, linked or moved it successfully. Where it is masked
    (``files.read_deny``) the directory that stands for it is no material, and places of the trial's own never are.
+3. A file with several names is told by device and inode, whatever name it was met by.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from supervisor.events import (
     OutcomeCaptured,
     ProcessExecuted,
     ProcessKey,
+    ReferenceLinked,
 )
-from supervisor.evidence.grader import EVERYTHING
+from supervisor.evidence.file_facts import EVERYTHING
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast
 from supervisor.evidence.said import GradeRun, ReferenceMet
@@ -133,13 +135,19 @@ class ReferenceFold:
         self._places = Places(policy, workspace)
         self._active = policy.grade.command is not None and (self._masked or self._open) is not None
         self._met: dict[tuple[ProcessKey | None, bytes], list[tuple[int, int]]] = {}
+        self._linked: dict[tuple[int, int], bytes] = {}
+        self._elsewhere: dict[tuple[ProcessKey | None, int, int], list[tuple[int, int]]] = {}
 
     def handlers(self) -> dict[type[Event], Callable[[Event], object]]:
         """Give what to call for each class of event."""
         if not self._active:
             return {}
         kinds: tuple[type[Event], ...] = (FileOpened, FileLinked, FileMapped, FileRenamed, ProcessExecuted)
-        return dict.fromkeys(kinds, self._take)
+        return {**dict.fromkeys(kinds, self._take), ReferenceLinked: self._link}
+
+    def _link(self, event: Event) -> None:
+        if isinstance(event, ReferenceLinked):
+            self._linked |= {(device, event.inode): event.path for device in event.devices}
 
     def _take(self, event: Event) -> None:
         match event:
@@ -147,13 +155,19 @@ class ReferenceFold:
                 return
             case ProcessExecuted():
                 path, error, directory = event.exe, None, False
+                node = event.device, event.inode
             case FileEvent():
                 path, error = event.path, event.error
                 directory = isinstance(event, FileOpened) and event.what is Kind.DIRECTORY
+                node = event.device, event.inode
             case _:
                 return
-        if error is None and self._is_material(path, directory=directory):
+        if error is not None:
+            return
+        if self._is_material(path, directory=directory):
             self._met.setdefault((event.process, path), []).append((event.time_ns, event.n))
+        elif self._open is not None and node[1]:
+            self._elsewhere.setdefault((event.process, *node), []).append((event.time_ns, event.n))
 
     def _is_material(self, path: bytes, *, directory: bool) -> bool:
         place = self._places.locate(path)
@@ -163,8 +177,13 @@ class ReferenceFold:
 
     def met(self, cast: Cast) -> tuple[ReferenceMet, ...]:
         """Build what the trial met, first one first."""
+        met = dict(self._met)
+        for (process, device, inode), entries in self._elsewhere.items():
+            named = self._linked.get((device, inode))
+            if named is not None:
+                met[process, named] = [*met.get((process, named), ()), *entries]
         found = []
-        for (process, path), entries in self._met.items():
+        for (process, path), entries in met.items():
             kept = sorted(n for at_ns, n in entries if not cast.ignores(process, at_ns))
             if kept:
                 shown = self._places.locate(path).shown

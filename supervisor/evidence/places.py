@@ -12,8 +12,7 @@ import msgspec
 
 from policies.globs import compile_globs
 from policies.types import Claim, Policy
-from supervisor.evidence.file_facts import FileHistory
-from supervisor.evidence.grader import EVERYTHING
+from supervisor.evidence.file_facts import EVERYTHING, FileHistory
 
 _PRIVATE = (b"/tmp", b"/dev", b"/run", b"/var/run")
 UNREACHABLE = b"\0"

@@ -7,19 +7,22 @@ history, and no more.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
-from policies.triggers import Trigger
 from supervisor.events import Event, Kind, ScheduleFound
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.file_facts import FileHistory
 from supervisor.evidence.routes import Schedule
 from supervisor.values import replace
 
+if TYPE_CHECKING:
+    from policies.triggers import Trigger
+
 _RUNNABLE = frozenset({Kind.FILE, Kind.SYMLINK})
 _ANY_MODE = 0o777
 """Of a file whose mode is not known: it may be executable."""
 
-Find = Callable[[bytes, int], Trigger | None]
+Find = Callable[[bytes, int], "Trigger | None"]
 """Gives the kind of trigger that a file at an absolute path is, with its mode; `policies.triggers.Triggers.find`."""
 
 

@@ -8,19 +8,16 @@ of the trial explains is found by the evidence.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from policies.globs import compile_globs
 from supervisor.errors import UsageError
-from supervisor.evidence.file_facts import FileState, Observed, SharedNames
+from supervisor.evidence.file_facts import Observed, SharedNames, Sight
 from supervisor.launch.copying import copy_attributes, copy_entry
 from supervisor.launch.inventory import (
     Bounds,
@@ -33,10 +30,10 @@ from supervisor.launch.linked import find_recorded
 from supervisor.launch.observe import Observer, problem
 from supervisor.launch.recording import take_inventory
 from supervisor.launch.removing import remove_tree
+from supervisor.launch.sights import recorded
 from supervisor.launch.stage import Stage, read_regular
 from supervisor.launch.state import RunDir
 from supervisor.launch.tree import Tree, by_descriptor, is_below, split
-from supervisor.values import replace
 
 if TYPE_CHECKING:
     from supervisor.launch.snapshot import Snapshot
@@ -147,6 +144,11 @@ class InPlace:
             after = problem(f"cannot be read: {err.strerror}")
         return Observed(before=before, after=after)
 
+    def found(self, paths: Iterable[bytes]) -> Iterator[Sight]:
+        """Give what some paths of the workspace were before the trial, as far as it was recorded."""
+        sights = (recorded(self.inventory, path) for path in paths if self.inventory.covers(path))
+        yield from (sight for sight in sights if sight is not None)
+
     def read(self, path: bytes, at_most: int) -> bytes | None:
         """Read a regular file as the trial left it; None when it is none, is longer, or cannot be read.
 
@@ -228,34 +230,28 @@ class InPlace:
 
 def _capture(writes: InPlace, paths: Iterable[bytes], target: Path) -> Snapshot:
     """Copy what is at some paths now, at the same places below ``target/upper``; the digest also says what is gone."""
-    from supervisor.launch.snapshot import Snapshot  # noqa: PLC0415 - only trials that leave something alive need it
+    from supervisor.launch.snapshot import GONE, Snapshot, digest_kept  # noqa: PLC0415 - few trials need it
 
     remove_tree(target)
     upper = target / "upper"
     upper.mkdir(mode=0o700, parents=True)
-    digest, files, size_bytes = hashlib.sha256(), 0, 0
+    files, size_bytes, gone = 0, 0, []
     with Tree(upper) as kept:
         for path in paths:
-            state = writes.state(path).after
             inner = path.lstrip(b"/") if not is_below(path, writes.workspace) else _inside(path, writes.workspace)
-            digest.update(_line(inner, state))
-            if state is None or not inner:
-                continue
             tree, place = writes.place(path)
             found = tree.lstat(place)
-            if found is not None and _copy(tree, place, kept, inner, directory=tree.is_directory(place)):
+            if found is None:
+                gone.append(inner)
+            elif inner and _copy(tree, place, kept, inner, directory=tree.is_directory(place)):
                 files, size_bytes = files + 1, size_bytes + found.st_size
-    return Snapshot(digest=f"sha256:{digest.hexdigest()}", files=files, size_bytes=size_bytes, upper=upper)
+    if gone:
+        (target / GONE).write_bytes(b"".join(path + b"\0" for path in gone))
+    return Snapshot(digest=digest_kept(target, {}), files=files, size_bytes=size_bytes, upper=upper)
 
 
 def _inside(path: bytes, workspace: bytes) -> bytes:
     return path[len(workspace.rstrip(b"/")) + 1 :]
-
-
-def _line(path: bytes, state: FileState | None) -> bytes:
-    known = None if state is None else asdict(replace(state, modified_ns=None))
-    fields = {"path": os.fsdecode(path), "state": known}
-    return json.dumps(fields, sort_keys=True, default=bytes.hex).encode() + b"\n"
 
 
 def _copy(tree: Tree, place: bytes, kept: Tree, inner: bytes, *, directory: bool) -> bool:

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 
@@ -72,6 +73,16 @@ def register(home: Path, run: str, *, at: str, manifest: str) -> Registered:
         message = f"the registry of runs cannot be written: {err.strerror}"
         raise MachineError(message, place=str(path)) from err
     return Registered(number=number, run=run, at=at, digest=_digest(line))
+
+
+def began_ns(home: Path) -> int:
+    """Tell when the first run was registered, ns of the wall clock; 0 where that cannot be told."""
+    for line in _lines(home / NAME):
+        try:
+            return int(datetime.fromisoformat(json.loads(line)["at"]).timestamp()) * 1_000_000_000
+        except (ValueError, KeyError, TypeError):
+            break
+    return 0
 
 
 def read_registry(home: Path) -> Registry:

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import msgspec
 
-from supervisor.evidence.file_facts import FileState, Observed
+from supervisor.evidence.file_facts import FileState, Observed, Sight, state_digest
 from supervisor.launch.inventory import Bounds, Inventory, Recorded, describe, reduce_inventory, walk
 from supervisor.launch.observe import Observer, problem
 from supervisor.launch.recording import take_inventory
+from supervisor.launch.sights import from_recorded, recorded
 from supervisor.launch.tree import Tree, is_below, split
 from supervisor.launch.view import nested_in_place
 
@@ -90,6 +91,20 @@ class SharedStates:
             for name, place in self._names.items():
                 if name != place and is_below(entry.path, place):
                     yield msgspec.structs.replace(entry, path=name.rstrip(b"/") + entry.path[len(place.rstrip(b"/")) :])
+
+    def found(self, paths: Iterable[bytes]) -> Iterator[Sight]:
+        """Give what some paths of the places were before the trial, as far as it was recorded."""
+        single = {entry.path: entry for entry in self._single}
+        with ExitStack() as stack:
+            inventory = self._open(stack)
+            for path in paths:
+                place = self._own(path)
+                if place in single:
+                    yield from_recorded(single[place], state_digest(self._files[place]))
+                elif inventory is not None and inventory.covers(place):
+                    sight = recorded(inventory, place)
+                    if sight is not None:
+                        yield sight
 
     def reduce(self) -> None:
         """Keep only what was changed: an inventory of everything is large."""

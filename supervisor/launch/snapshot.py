@@ -19,7 +19,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from supervisor.evidence.file_facts import FileState
 from supervisor.launch.copying import copy_attributes, copy_entry
 from supervisor.launch.merged import Merged
 from supervisor.launch.observe import Observer
@@ -30,19 +29,22 @@ from supervisor.values import dataclass, replace
 
 _KEPT = ("trusted.overlay.opaque", "trusted.overlay.redirect")
 
-
-_COMPARED = tuple(name for name in FileState.__annotations__ if name != "modified_ns")
-"""Of a state; two trials that do the same differ in the time."""
+GONE = "gone"
+"""In a capture of what was written in place: the paths that were gone, each ended by a null byte."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What was captured. ``digest`` is ``sha256:…``; ``files`` and ``size_bytes`` count what was copied."""
+    """What was captured. ``digest`` is ``sha256:…``; ``files`` and ``size_bytes`` count what was copied.
+
+    ``form`` 2 says that the digest is of what is kept, so that it can be computed again.
+    """
 
     digest: str
     files: int
     size_bytes: int
     upper: Path
+    form: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +130,20 @@ def digest_kept(target: Path, nested: Mapping[bytes, Path]) -> str:
     observer = Observer()
     with Tree(target / "upper") as tree:
         own = _digest(tree, observer)
+    gone = target / GONE
+    if gone.exists():
+        own = with_gone(own, gone.read_bytes())
     found = {}
     for prefix, place in sorted(nested.items()):
         with Tree(place / "upper") as tree:
             found[prefix] = _digest(tree, observer)
     return _joined(own, found)
+
+
+def with_gone(own: str, gone: bytes) -> str:
+    """Give the digest of a capture of which some paths were gone, as they stand in its file `GONE`."""
+    digest = hashlib.sha256(b"%s\0%s" % (own.encode(), gone))
+    return f"sha256:{digest.hexdigest()}"
 
 
 def _digest(tree: Tree, observer: Observer) -> str:
@@ -195,7 +206,7 @@ def _line(touched: _Touched, observer: Observer) -> bytes:
         "path": os.fsdecode(touched.path),
         "opaque": entry.opaque,
         "moved": None if entry.redirect is None else os.fsdecode(entry.redirect),
-        "state": None if state is None else {name: getattr(state, name) for name in _COMPARED} | {"modified_ns": None},
+        "state": None if state is None else state.described(),
     }
     return json.dumps(told, sort_keys=True, default=bytes.hex).encode() + b"\n"
 

@@ -67,6 +67,8 @@ _FLAGS = {
     b"nosuid": MountFlag.NOSUID,
     b"nodev": MountFlag.NODEV,
 }
+_IN_PLACE = MountFlag.NOATIME
+"""Of what others meet too: a trial that only reads must not leave behind when it did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,7 +303,7 @@ class _Planner:
             flags = _mount_flags(mount_of(place, self.host_mounts))
             for path in self._appearances(place):
                 root, inside = self._inside(path)
-                yield Bind(root=root, path=inside, source=place, flags=flags)
+                yield Bind(root=root, path=inside, source=place, flags=flags | _IN_PLACE)
 
     def _writable(self, layers: Sequence[Step]) -> Iterable[Step]:
         """Give each place that stays writable a mount of its own, unless it is one; what is not there is in one."""
@@ -338,7 +340,7 @@ class _Planner:
         root, path = self._inside(self.workspace)
         flags = _mount_flags(mount_of(self.workspace, self.host_mounts)) if self.workspace != b"/" else NO_FLAGS
         if not self.spec.staged:
-            yield Bind(root=root, path=path, source=self.workspace, flags=flags)
+            yield Bind(root=root, path=path, source=self.workspace, flags=flags | _IN_PLACE)
             return
         flags &= ~MountFlag.RDONLY
         yield MountOverlay(
@@ -351,7 +353,7 @@ class _Planner:
         in_place = not self.spec.staged and is_below(mount.path, self.workspace)
         in_place |= any(is_below(mount.path, place) for place in self.spec.shared)
         if in_place or MountFlag.RDONLY in flags or not os.path.isdir(mount.path):
-            shown = flags if in_place else flags | MountFlag.RDONLY
+            shown = flags | _IN_PLACE if in_place else flags | MountFlag.RDONLY
             return Bind(root=root, path=path, source=mount.path, flags=shown)
         if self.spec.staged and is_below(mount.path, self.workspace):
             layer = join(self.spec.stage, b"nested/%d" % number)

@@ -15,7 +15,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from supervisor.errors import LogError, LogUnsealedError
-from supervisor.events import Event, GradeFinished, StatesRecorded, TrialSealed, ValidationFinished
+from supervisor.events import (
+    Event,
+    GradeFinished,
+    OutcomeCaptured,
+    StatesRecorded,
+    TrialSealed,
+    TrialSnapshotted,
+    ValidationFinished,
+)
 from supervisor.log.bound import Bound, bind_documents, check_manifest, read_document
 from supervisor.log.chain import Chain
 from supervisor.log.frames import Frame, FrameType, bad_frame
@@ -25,14 +33,19 @@ from supervisor.log.reader import walk
 from supervisor.log.records import decode_record
 from supervisor.log.signer import NAME
 from supervisor.log.vouching import Vouching, Witnessed
-from supervisor.values import dataclass
+from supervisor.values import dataclass, field
 
 _TELLS_OF_A_NOTE = b'{"kind":"checkpoint.signed",'
 _TELLS_OF_A_GRADE = b'{"kind":"grade.finished",'
 _TELLS_OF_A_VALIDATOR = b'{"kind":"validation.finished",'
 _TELLS_OF_STATES = b'{"kind":"states.recorded",'
-_TELLS = (_TELLS_OF_A_NOTE, _TELLS_OF_A_GRADE, _TELLS_OF_A_VALIDATOR, _TELLS_OF_STATES)
+_TELLS_OF_CAPTURES = (b'{"kind":"trial.snapshotted",', b'{"kind":"outcome.captured",')
+_TELLS = (_TELLS_OF_A_NOTE, _TELLS_OF_A_GRADE, _TELLS_OF_A_VALIDATOR, _TELLS_OF_STATES, *_TELLS_OF_CAPTURES)
 """How a record of that kind begins: the kind comes first. Whether other records are events is their readers' matter."""
+
+_COMPUTED_AGAIN = 2
+"""Since this form of captures their digests can be computed again."""
+_SETTLED = "settled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +62,8 @@ class Verified:
         checkpoints: how many of ``log/checkpoints`` were verified, the seal's included.
         witnessed: how many from a second place were.
         grades: how many runs of graders were verified with it, each with a log of its own.
+        captures: what was captured of the outcome, by its place below the run's directory, with the digest of it; a
+            later one takes the place of an earlier. Left out are those of older runs, which cannot be computed again.
     """
 
     frames: int
@@ -65,6 +80,7 @@ class Verified:
     checkpoints: int = 0
     witnessed: int = 0
     grades: int = 0
+    captures: Mapping[str, str] = field(default_factory=dict)
 
 
 def verify_log(
@@ -112,6 +128,7 @@ def verify_log(
         checkpoints=reading.vouching.count if reading.vouching else 0,
         witnessed=reading.witnessed.count if reading.witnessed else 0,
         grades=len(reading.grades),
+        captures=reading.captures,
     )
 
 
@@ -139,6 +156,7 @@ class _Reading:
         self.grades: dict[int, GradeFinished] = {}
         self.validations: dict[int, ValidationFinished] = {}
         self.states: StatesRecorded | None = None
+        self.captures: dict[str, str] = {}
         self.vouching: Vouching | None = None
         self.witnessed: Witnessed | None = None
 
@@ -154,14 +172,23 @@ class _Reading:
         except LogError as err:
             self._suspicion = err
             return
-        if isinstance(event, GradeFinished):
-            self.grades[event.number] = event
-        if isinstance(event, ValidationFinished):
-            self.validations[0] = event
-        if isinstance(event, StatesRecorded):
-            self.states = event
+        self._note(event)
         self._ending.append(frame)
         self._suspicion = self._contradiction(frame, event)
+
+    def _note(self, event: Event | None) -> None:
+        match event:
+            case GradeFinished():
+                self.grades[event.number] = event
+            case ValidationFinished():
+                self.validations[0] = event
+            case StatesRecorded():
+                self.states = event
+            case TrialSnapshotted(form=form) | OutcomeCaptured(form=form) if form >= _COMPUTED_AGAIN:
+                place = event.kept_in.partition("/")[0] if isinstance(event, TrialSnapshotted) else _SETTLED
+                self.captures[place] = event.digest
+            case _:
+                pass
 
     def _contradiction(self, frame: Frame, event: Event | None) -> LogError | None:
         problem = _check_seal(self.chain, frame) if frame.header.type == FrameType.SEAL else None

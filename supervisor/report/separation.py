@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from supervisor.report.lines import Line, line, verdict_span
 from supervisor.report.safe import harmless
+from supervisor.verdict.run_marks import DECLARED_DEPENDENCE
 
 if TYPE_CHECKING:
     from supervisor.verdict.findings import Edge
@@ -29,9 +30,13 @@ _CLOSING = {
     "acts-later": "the schedule or container taken away before the next run, or a policy that lets none be left",
     "run-without-proof": "the run again: what it did cannot be known any more",
     "declared-stream": 'unit = "run", if they are separate',
+    "declared-dependence": "no `depends_on`, if the one does not build on the other",
+    "unknown-writer": "a place of its own for each run, with what it is to find there before any run changes it",
     "foreign-writer": "a place that nobody but the runs writes to",
 }
 """What closes a route, by the rule that found it open."""
+SAMPLES = "several samples inside one run are one unit: give each its own `supervise`, and with it a cgroup"
+"""What no log can tell, and is said beside every answer."""
 _COLOURS = {"connected": "#b3261e", "unresolved": "#b06f00", "separate": "#8a8a8a"}
 _STYLES = {"connected": "solid", "unresolved": "dashed", "separate": "dotted"}
 _DOT = 26
@@ -47,6 +52,7 @@ def separation_json(names: list[str], found: Separated) -> dict[str, Any]:
         "units_at_least": found.fewest,
         "units_at_most": found.most,
         "edges": [_edge(names, edge) for edge in found.edges],
+        "samples": SAMPLES,
     }
     return answer | ({"edges_omitted": found.omitted} if found.omitted else {})
 
@@ -57,6 +63,7 @@ def _edge(names: list[str], edge: Edge) -> dict[str, Any]:
         "b": names[edge.runs[1]],
         "verdict": edge.verdict,
         "via": [names[run] for run in edge.via],
+        "modelled": any(finding.rule == DECLARED_DEPENDENCE for finding in edge.findings),
         "assumptions": edge.assumptions,
         "reasons": [
             {"rule": reason.rule, "text": reason.text, "events": list(reason.events)} for reason in edge.reasons
@@ -71,11 +78,12 @@ def separation_lines(names: list[str], found: Separated) -> Iterator[Line]:
     """
     count = len(found.units)
     bound = f" (at most {found.most})" if found.most != found.fewest else ""
-    yield line(f"{len(names)} runs, {count} analysis unit{'s' if count != 1 else ''}{bound}")
+    yield line(f"{sum(map(len, found.units))} runs, {count} analysis unit{'s' if count != 1 else ''}{bound}")
     for unit in found.units:
         yield line(f"  {', '.join(harmless(names[run]) for run in unit)}")
     labels = _Labels(names)
-    direct = [edge for edge in found.edges if not edge.via]
+    asked = {run for unit in found.units for run in unit}
+    direct = [edge for edge in found.edges if not edge.via or not asked.issuperset(edge.via)]
     for edge in direct:
         yield from _edge_lines(labels, edge)
     if len(direct) < len(found.edges):
@@ -84,6 +92,7 @@ def separation_lines(names: list[str], found: Separated) -> Iterator[Line]:
         yield line(f"{pairs} joined through runs in between (`--json` names them)")
     if found.omitted:
         yield line(f"{found.omitted} findings join what is joined already and are not told")
+    yield line(SAMPLES)
     rules = dict.fromkeys(reason.rule for edge in direct if edge.verdict != "separate" for reason in edge.reasons)
     closing = [(rule, _CLOSING[rule]) for rule in rules if rule in _CLOSING]
     if closing:
@@ -93,7 +102,8 @@ def separation_lines(names: list[str], found: Separated) -> Iterator[Line]:
 
 def _edge_lines(labels: _Labels, edge: Edge) -> Iterator[Line]:
     one, other = (labels.of[run] for run in edge.runs)
-    yield line(f"{one} and {other}: ", verdict_span(edge.verdict))
+    through = f" through {', '.join(labels.of[run] for run in edge.via)}, which nobody asked about" if edge.via else ""
+    yield line(f"{one} and {other}: ", verdict_span(edge.verdict), through)
     for reason in edge.reasons:
         cited = f" [{', '.join(map(labels.short, reason.events))}]" if reason.events else ""
         yield line(f"  {reason.rule}: {labels.short(reason.text)}{cited}")
@@ -152,7 +162,7 @@ def separation_svg(names: list[str], found: Separated) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" font-family="sans-serif">',
         "<title>Runs, and what joins them</title>",
     ]
-    parts += [_drawn_edge(names, edge, places) for edge in found.edges]
+    parts += [_drawn_edge(names, edge, places) for edge in found.edges if places.keys() >= {*edge.runs}]
     parts += [_drawn_run(names[run], *places[run]) for run in sorted(places)]
     return "\n".join([*parts, _legend(height), "</svg>", ""])
 

@@ -297,7 +297,7 @@ TABLE: tuple[Row, ...] = (
     Row(rule="service-settled", find=services.settled, endpoint=_F, within=_F, eventually=_F),
     Row(rule="service-later", find=services.beside_the_files, endpoint=Answer.SNAPSHOT, within=_U, eventually=_U),
     Row(rule="service-stateless", find=services.stateless, endpoint=_F, within=_F, eventually=_F, basis="declared"),
-    Row(rule="schedule-persists", find=later.firing, endpoint=_F, within=_U, eventually=_U),
+    Row(rule=later.FIRES, find=later.firing, endpoint=_F, within=_U, eventually=_U),
     Row(rule="schedule-after-period", find=later.firing_later, endpoint=_F, within=_F, eventually=_U),
     Row(rule="dormant-trigger", find=later.dormant, endpoint=_F, within=_F, eventually=_F),
     Row(rule="schedule-discarded", find=later.discarded, endpoint=_F, within=_F, eventually=_F),

@@ -20,6 +20,9 @@ from supervisor.verdict.situation import Situation
 
 Findings = Sequence[tuple[str, tuple[int, ...]]]
 
+FIRES = "schedule-persists"
+"""The rule of what stays and starts by itself; its texts begin with the name of the schedule, and `` stays``."""
+
 
 def firing(situation: Situation) -> Findings:
     """Find what stays, starts by itself, and may do so before the period of the claim is over."""
@@ -107,7 +110,12 @@ def _chosen(situation: Situation, wanted: Callable[[Schedule], bool]) -> list[Sc
 
 
 def _named(one: Schedule) -> str:
-    return f"{one.what}: {show(one.path)}"
+    return name_schedule(one.what, one.path)
+
+
+def name_schedule(what: str, path: bytes) -> str:
+    """Name a schedule as reasons and effects do."""
+    return f"{what}: {show(path)}"
 
 
 def _after_deadline(one: Schedule, situation: Situation) -> bool:

@@ -5,6 +5,7 @@ In: indexes, read once or twice each; out: groups of parties, one a resource tha
 The laws:
 
 1. Two runs meet where their keys are equal; a key is a hash of what is shared, so no pair is looked at for nothing.
+   A file with several names is one more key of each of them.
 2. A change of a path is met by whoever touches that path, looks for something below it, or lists where it lies.
 3. Whoever works in a directory may have looked at anything in it: look-ups there are not witnessed one by one.
 """
@@ -13,8 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
+from typing import Protocol
 
 from supervisor.values import dataclass, field
+from supervisor.verdict.grounds import File, files_of
+from supervisor.verdict.placed import parent_of
 from supervisor.verdict.run_index import Contact, RunIndex
 
 Key = int
@@ -61,6 +65,12 @@ class Party:
         states = (one.before for one in (self.changed, self.met) if one is not None and one.path == path)
         return next((state for state in states if state is not None), None)
 
+    def touched_ns(self, path: bytes) -> int:
+        """Tell when a path was last touched before it came, 0 where that is not known."""
+        return max(
+            (one.times[0] for one in (self.changed, self.met) if one and one.times and one.path == path), default=0
+        )
+
     def meets(self, other: Party) -> bool:
         """Tell whether it met what another party changed."""
         return self.met is not None and other.changed is not None and self.met.last_ns > other.changed.first_ns
@@ -79,14 +89,26 @@ class Group:
         return self.parties.setdefault(run, Party(run))
 
 
-def gather(indexes: Indexes) -> list[Group]:
+class Reader(Protocol):
+    """Whoever reads every index too, twice in the same order; so that none is read once more for it alone."""
+
+    def begin(self, run: int, index: RunIndex) -> None:
+        """Take an index for the first time."""
+
+    def go_on(self, run: int, index: RunIndex) -> None:
+        """Take it again, when all have been given once."""
+
+
+def gather(indexes: Indexes, *readers: Reader) -> list[Group]:
     """Bring together what one run changed and another one met.
 
     Memory grows with the number of changes, and with what is really shared.
     """
-    owner = _owners(indexes)
+    owner = _owners(indexes, readers)
     groups: dict[Key, Group] = {}
     for run, index in enumerate(indexes()):
+        for reader in readers:
+            reader.go_on(run, index)
         for key, resource, contact in _met_keys(index, run, owner):
             groups.setdefault(key, Group(resource)).party(run).meet(contact)
     wanted = {owner[key] for key in groups}
@@ -102,14 +124,16 @@ def gather(indexes: Indexes) -> list[Group]:
 
 
 # Millions of contacts come through here: numbers stand for resources, whose own hashes are computed in Python.
-_PATH, _ENTRIES, _ANYTHING = 1, 2, 3
+_PATH, _ENTRIES, _ANYTHING, _FILE = 1, 2, 3, 4
 
 
-def _owners(indexes: Indexes) -> dict[Key, int]:
+def _owners(indexes: Indexes, readers: Iterable[Reader]) -> dict[Key, int]:
     """Tell who changed what: a run's number, or that there are several."""
     owner: dict[Key, int] = {}
     claim = owner.setdefault
     for run, index in enumerate(indexes()):
+        for reader in readers:
+            reader.begin(run, index)
         parents: set[bytes] = set()
         for contact in index.contacts:
             if contact.how == "changed":
@@ -117,13 +141,27 @@ def _owners(indexes: Indexes) -> dict[Key, int]:
                 key = hash((_PATH, path))
                 if claim(key, run) != run:
                     owner[key] = _SEVERAL
-                parents.add(_parent(path))
-        keys = [hash((_ENTRIES, parent)) for parent in parents]
+                parents.add(parent_of(path))
+        keys = [key for key, _ in _changed_files(index)]
+        keys += [hash((_ENTRIES, parent)) for parent in parents]
         keys += [hash((_ANYTHING, directory)) for directory in _with_above(parents)]
         for key in keys:
             if claim(key, run) != run:
                 owner[key] = _SEVERAL
     return owner
+
+
+def _changed_files(index: RunIndex) -> Iterator[tuple[Key, Contact]]:
+    """Give the keys of files with several names that a run changed by one of them."""
+    files = files_of(index)[1] if index.found or index.left else {}
+    if files:
+        for contact in index.contacts:
+            if contact.how == "changed" and contact.path in files:
+                yield _file_key(files[contact.path]), contact
+
+
+def _file_key(file: File) -> Key:
+    return hash((_FILE, *file))
 
 
 def _with_above(directories: Iterable[bytes]) -> set[bytes]:
@@ -133,39 +171,43 @@ def _with_above(directories: Iterable[bytes]) -> set[bytes]:
         above = directory
         while above not in found:
             found.add(above)
-            above = _parent(above)
+            above = parent_of(above)
     return found
 
 
 def _changed_keys(index: RunIndex) -> Iterator[tuple[Key, Resource, Contact]]:
     """Give the keys under which the changes of a run are met."""
+    yield from ((key, Resource.PATH, contact) for key, contact in _changed_files(index))
     seen: set[bytes] = set()
     for contact in index.contacts:
         if contact.how != "changed":
             continue
         yield hash((_PATH, contact.path)), Resource.PATH, contact
-        parent = _parent(contact.path)
+        parent = parent_of(contact.path)
         yield hash((_ENTRIES, parent)), Resource.ENTRIES, contact
         while parent not in seen:
             seen.add(parent)
             yield hash((_ANYTHING, parent)), Resource.ANYTHING, contact
-            parent = _parent(parent)
+            parent = parent_of(parent)
 
 
 def _met_keys(index: RunIndex, run: int, owner: Mapping[Key, int]) -> Iterator[tuple[Key, Resource, Contact]]:
     """Give the keys under which a run meets changes of others."""
     above: dict[bytes, tuple[Key, ...]] = {}
     owner_of = owner.get
+    files = files_of(index)[0] if index.found else {}
     for contact in index.contacts:
         path = contact.path
         key = hash((_PATH, path))
         if owner_of(key, run) != run:
             yield key, Resource.PATH, contact
+        if files and path in files and owner_of(key := _file_key(files[path]), run) != run:
+            yield key, Resource.PATH, contact
         if contact.how in _LISTING and contact.error is None:
             key = hash((_ENTRIES, path))
             if owner_of(key, run) != run:
                 yield key, Resource.ENTRIES, contact
-        parent = _parent(path)
+        parent = parent_of(path)
         keys = above.get(parent)
         if keys is None:
             keys = above[parent] = tuple(key for key in _above(parent) if owner_of(key, run) != run)
@@ -183,8 +225,4 @@ def _above(directory: bytes) -> Iterator[Key]:
         yield hash((_PATH, directory))
         if directory == b"/":
             return
-        directory = _parent(directory)
-
-
-def _parent(path: bytes) -> bytes:
-    return path.rpartition(b"/")[0] or b"/"
+        directory = parent_of(directory)

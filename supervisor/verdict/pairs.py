@@ -5,7 +5,7 @@ The laws:
 1. An edge needs an effect of one run that another one met; the same read-only input is none.
 2. Whoever met a thing before another run first changed it, and changed nothing that the other met, is separate.
 3. A reset parts two runs only if it was checked: the later one found what the earlier one had found, after everything
-   of the earlier one had ended.
+   of the earlier one had ended, and somebody else had put it there: what a run put back itself still shows when.
 4. What a run with a problem, a gap or an unfinished effect did is not known: its edges are unresolved, never left out.
 5. Units are the components over connected and unresolved edges.
 
@@ -17,13 +17,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from supervisor.evidence.naming import show
 from supervisor.values import dataclass
+from supervisor.verdict.between import Between
 from supervisor.verdict.findings import Edge, Finding, mildest
+from supervisor.verdict.grounds import further_names
 from supervisor.verdict.meetings import Group, Indexes, Party, Resource, gather
-from supervisor.verdict.run_index import Contact, RunIndex
-from supervisor.verdict.run_marks import mark_pairs, mark_units
+from supervisor.verdict.run_index import Contact, RunIndex, head_of
+from supervisor.verdict.run_marks import Reach, mark_pairs, mark_units
 from supervisor.verdict.units import Components, components
 
 FULL = 50
@@ -32,36 +35,69 @@ FULL = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Separated:
-    """The answer: ``units`` over run numbers; ``fewest`` and ``most`` bound how many there are.
+    """The answer: ``units`` over run numbers.
 
-    ``omitted`` counts findings that are not told because they join what is joined already.
+    ``surely`` are the units if nothing that is unresolved joins. ``omitted`` counts findings that are not told because
+    they join what is joined already.
     """
 
     units: list[list[int]]
     edges: list[Edge]
-    fewest: int
-    most: int
+    surely: list[list[int]]
     omitted: int = 0
 
+    @property
+    def fewest(self) -> int:
+        """How many units there are at least: what is unresolved joins."""
+        return len(self.units)
 
-def separate_pairs(heads: Sequence[RunIndex], indexes: Indexes) -> Separated:
+    @property
+    def most(self) -> int:
+        """How many there are at most: what is unresolved joins nothing."""
+        return len(self.surely)
+
+
+def separate_pairs(heads: Sequence[RunIndex], indexes: Indexes, *, asked: int | None = None) -> Separated:
     """Judge runs against each other.
 
     Args:
         heads: the indexes in order; contacts may have been taken off to save memory.
         indexes: gives them whole, in the same order, each time that it is asked.
+        asked: how many of them, the first ones, are asked about; the others can only lie in between. None: all.
     """
-    if len(heads) <= FULL:
-        return _every_pair(heads, gather(indexes))
-    return _spanning(heads, gather(indexes))
+    material = _read(heads, indexes)
+    found = _every_pair(material) if len(heads) <= FULL else _spanning(material)
+    if asked is None or asked == len(heads):
+        return found
+    return _of_those_asked(material, found, asked)
+
+
+class _Material(NamedTuple):
+    """What pairs are judged from; no index is needed any more."""
+
+    heads: Sequence[RunIndex]
+    groups: list[Group]
+    between: Between
+
+
+def _read(heads: Sequence[RunIndex], indexes: Indexes) -> _Material:
+    """Read every index twice."""
+    heads = [head_of(head) if head.contacts else head for head in heads]
+    add = further_names(heads)
+    if add is not None:
+        heads = [add(head) for head in heads]
+    between, reach = Between(heads), Reach(heads)
+    groups = gather(indexes if add is None else lambda: map(add, indexes()), between, reach)
+    return _Material(reach.add_to(heads), groups, between)
 
 
 # -- few runs: every pair ------------------------------------------------------------------------------------------
 
 
-def _every_pair(heads: Sequence[RunIndex], groups: list[Group]) -> Separated:
+def _every_pair(material: _Material) -> Separated:
+    heads, groups, between = material
     edges: dict[tuple[int, int], Edge] = {}
-    for finding in (*_met_by_pairs(heads, groups), *mark_pairs(heads)):
+    for finding in (*_met_by_pairs(heads, groups), *between.pairs(), *mark_pairs(heads)):
         one, other = sorted(finding.runs)
         edges.setdefault((one, other), Edge((one, other))).findings.append(finding)
     joined = [key for key, edge in edges.items() if edge.verdict != "separate"]
@@ -71,12 +107,11 @@ def _every_pair(heads: Sequence[RunIndex], groups: list[Group]) -> Separated:
     return Separated(
         units=units,
         edges=[edges[key] for key in sorted(edges)],
-        fewest=len(units),
-        most=len(components(len(heads), connected)),
+        surely=components(len(heads), connected),
     )
 
 
-def _met_by_pairs(heads: Sequence[RunIndex], groups: list[Group]) -> Iterator[Finding]:
+def _met_by_pairs(heads: Sequence[RunIndex], groups: Iterable[Group]) -> Iterator[Finding]:
     for group in groups:
         epochs = _epochs(heads, group)
         for number, epoch in enumerate(epochs):
@@ -150,7 +185,7 @@ def _epochs(heads: Sequence[RunIndex], group: Group) -> list[list[Party]]:
         changers = [earlier for earlier in epochs[-1] if earlier.changed is not None]
         over = all(_over_ns(heads[earlier.run]) < heads[party.run].released_ns for earlier in epochs[-1])
         known = baseline is not None and group.path != b"" and party.found(group.path) == baseline
-        if changers and over and known:
+        if changers and over and known and not _shows_when(party, changers, group.path):
             epochs.append([])
         if not any(earlier.changed is not None for earlier in epochs[-1]) and party.changed is not None:
             baseline = party.found(group.path)
@@ -158,19 +193,58 @@ def _epochs(heads: Sequence[RunIndex], group: Group) -> list[list[Party]]:
     return epochs
 
 
+def _shows_when(party: Party, changers: Iterable[Party], path: bytes) -> bool:
+    """Tell whether a path bears the time at which one of those who changed it last did, so that nobody put it back."""
+    touched_ns = party.touched_ns(path)
+    changes = (changer.changed.times for changer in changers if changer.changed is not None)
+    return any(times is not None and touched_ns == times[1] != 0 for times in changes)
+
+
 def _over_ns(head: RunIndex) -> int:
     """Tell when nothing of a run could change anything any more."""
     return max(head.ended_ns, head.applied_ns)
 
 
-def _through_others(units: list[list[int]], edges: dict[tuple[int, int], Edge], joined: set[tuple[int, int]]) -> None:
+def _of_those_asked(material: _Material, found: Separated, asked: int) -> Separated:
+    """Leave out the runs that only lie in between, but for what they join."""
+    heads, groups, between = material
+    edges = {edge.runs: edge for edge in found.edges}
+    if len(heads) > FULL >= asked:
+        for finding in (*_met_by_pairs(heads, _parts(groups, asked)), *between.pairs(), *mark_pairs(heads[:asked])):
+            one, other = sorted(finding.runs)
+            if other < asked:
+                edges.setdefault((one, other), Edge((one, other))).findings.append(finding)
+        _through_others(found.units, edges, {key for key, edge in edges.items() if edge.verdict != "separate"}, asked)
+    told = [edges[key] for key in sorted(edges) if asked > FULL or key[1] < asked]
+    return Separated(
+        units=_among(found.units, asked), edges=told, surely=_among(found.surely, asked), omitted=found.omitted
+    )
+
+
+def _parts(groups: Iterable[Group], asked: int) -> Iterator[Group]:
+    for group in groups:
+        parties = {run: party for run, party in group.parties.items() if run < asked}
+        if len(parties) > 1:
+            yield Group(group.resource, parties, group.path)
+
+
+def _among(units: Iterable[Iterable[int]], asked: int) -> list[list[int]]:
+    return [part for unit in units if (part := [run for run in unit if run < asked])]
+
+
+def _through_others(
+    units: list[list[int]],
+    edges: dict[tuple[int, int], Edge],
+    joined: set[tuple[int, int]],
+    asked: int | None = None,
+) -> None:
     """Name the runs in the middle for every pair of one unit that no finding joins directly."""
     near: dict[int, list[int]] = {}
     for one, other in sorted(joined):
         near.setdefault(one, []).append(other)
         near.setdefault(other, []).append(one)
     direct = {pair: edges[pair].verdict for pair in joined}
-    for unit in units:
+    for unit in units if asked is None else _among(units, asked):
         for start in unit:
             paths = _paths(start, near)
             for end in (member for member in unit if member > start and (start, member) not in joined):
@@ -197,12 +271,13 @@ def _paths(start: int, near: dict[int, list[int]]) -> dict[int, list[int]]:
 # -- many runs: only what forms units ------------------------------------------------------------------------------
 
 
-def _spanning(heads: Sequence[RunIndex], groups: list[Group]) -> Separated:
+def _spanning(material: _Material) -> Separated:
+    heads, groups, between = material
     sets, surely = Components(len(heads)), Components(len(heads))
     edges: dict[tuple[int, int], Edge] = {}
     omitted = 0
     grave_first = sorted(groups, key=lambda group: group.resource is Resource.ANYTHING)
-    for finding in (*_met_in_order(heads, grave_first), *mark_units(heads)):
+    for finding in (*_met_in_order(heads, grave_first), *between.units(), *mark_units(heads)):
         if finding.verdict == "separate":
             continue
         joins = sets.join(*finding.runs)
@@ -217,8 +292,7 @@ def _spanning(heads: Sequence[RunIndex], groups: list[Group]) -> Separated:
     return Separated(
         units=units,
         edges=[edges[key] for key in sorted(edges)],
-        fewest=len(units),
-        most=len(surely.sets()),
+        surely=surely.sets(),
         omitted=omitted,
     )
 

@@ -1,38 +1,18 @@
 """What one run says to others: the short form of its facts from which pairs of runs are judged.
 
-In: facts, the policy and the judgement of one run; out: a `RunIndex`. It is made when the run is sealed, is bound by
-the seal, and can be made again from the log. Times are wall-clock nanoseconds of the machine that ran it.
-
-The rule it keeps: what can reach another run is here, what cannot is not. A write that was staged and never applied is
-nobody's contact; what was read is one, wherever it lies, since another run may have put it there.
+It is made when the run is sealed (`supervisor.verdict.indexing`), and the seal binds it. Times are wall-clock
+nanoseconds of the machine that ran it. Fields are only ever added, each with a default: an older index can be read.
 """
 
 from __future__ import annotations
 
-import hashlib
-import posixpath
-from collections.abc import Iterator, Mapping
+from functools import cache
 
 import msgspec
 
-from policies.types import FilesMode, Policy, ServiceState
-from supervisor.evidence.credentials import CREATED, PASSED
-from supervisor.evidence.facts import Facts, Route, Touch
-from supervisor.evidence.file_facts import FileHistory, FileState
-from supervisor.evidence.grader import EVERYTHING
-from supervisor.evidence.guard import CANARY
-from supervisor.evidence.naming import show
-from supervisor.evidence.said import GradeRun
-from supervisor.verdict.judge import Judgement
+from supervisor.evidence.file_facts import Ground, Sight
 
 SCHEMA = "run-index/1"
-
-_CONTENDED_ERRORS = {
-    11: "EAGAIN", 12: "ENOMEM", 23: "ENFILE", 26: "ETXTBSY", 28: "ENOSPC", 37: "ENOLCK", 122: "EDQUOT",
-}  # fmt: skip
-_CONTENDED_ANSWERS = {429: "too many requests", 503: "service unavailable"}
-_KERNEL = (b"/proc/", b"/sys/", b"/dev/")
-_KEPT_EVENTS = 3
 
 
 class Contact(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -42,6 +22,7 @@ class Contact(msgspec.Struct, frozen=True, array_like=True, gc=False):
         how: ``changed``, ``read``, ``listed``, ``looked``, ``executed`` or ``mapped``.
         error: errno of look-ups that failed.
         before, after: what the path was before the run and after it (`state_digest`), where that is known.
+        times: when it was last touched before the run, and at its end (0: not known); None for neither.
     """
 
     path: bytes
@@ -52,10 +33,14 @@ class Contact(msgspec.Struct, frozen=True, array_like=True, gc=False):
     error: int | None = None
     before: str | None = None
     after: str | None = None
+    times: tuple[int, int] | None = None
 
 
 class Server(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One server that a run reached. ``state`` is what the policy declares of it, None for nothing."""
+    """One server that a run reached. ``state`` is what the policy declares of it, None for nothing.
+
+    ``socket``: device and inode of the unix socket that it listens at, None where that is not known.
+    """
 
     address: str
     name: str | None
@@ -63,6 +48,16 @@ class Server(msgspec.Struct, frozen=True, array_like=True, gc=False):
     first_ns: int
     last_ns: int
     events: tuple[int, ...] = ()
+    socket: tuple[int, int] | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What tells that two runs had one server: every way to this machine itself is one, whatever it is called."""
+        host, _, port = self.address.rpartition(":")
+        address = self.address
+        if not address.startswith("unix:") and _is_this_machine(host.strip("[]")):
+            address = f"this machine:{port}"
+        return (address,) if self.socket is None else (address, "socket {}:{}".format(*self.socket))
 
 
 class Secret(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -105,9 +100,15 @@ class RunIndex(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         problem: why this run proves nothing (missing, unsealed, not verified), None when it does.
         registered: digest of its line in the registry, None for a run from before there was one, or outside a home.
         unit: ``run``, or ``stream:NAME`` for runs that are declared to be one unit.
+        depends_on: runs on which it is declared to build.
         released_ns, ended_ns: from its release until nothing of it was alive.
         workspace: of the host; empty where the run had none.
-        places: shared places, mounted into the box as they are.
+        places: shared places, mounted into the box as they are; free of symlinks.
+        grounds: where these lie in their file systems, and what is mounted in them.
+        found, left: of the paths of its places that it met, what was there before it; of those that it changed, and the
+            directories that hold them, what was there at ``left_ns``.
+        wrote: in which of its places it changed anything, and since when (`head_of`).
+        reached: places of others in which it met anything, of those where something of theirs may be hidden.
         staged: changes that stayed staged: nobody's contact, unless they are applied later (`applied_later`).
         applied_ns: when they were, 0 for never.
         gaps: those that cost separation. ``later``: effects of it that act, or may act, after its end.
@@ -118,11 +119,18 @@ class RunIndex(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     problem: str | None = None
     registered: str | None = None
     unit: str = "run"
+    depends_on: tuple[str, ...] = ()
     released_ns: int = 0
     ended_ns: int = 0
     workspace: bytes = b""
     places: tuple[bytes, ...] = ()
+    grounds: tuple[Ground, ...] = ()
     contacts: tuple[Contact, ...] = ()
+    found: tuple[Sight, ...] = ()
+    left: tuple[Sight, ...] = ()
+    left_ns: int = 0
+    wrote: tuple[tuple[bytes, int], ...] = ()
+    reached: tuple[bytes, ...] = ()
     staged: tuple[Contact, ...] = ()
     applied_ns: int = 0
     servers: tuple[Server, ...] = ()
@@ -134,52 +142,14 @@ class RunIndex(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     assumptions: tuple[str, ...] = ()
 
 
-_DECODER = msgspec.msgpack.Decoder(RunIndex)
-
-
-def index_run(
-    facts: Facts, policy: Policy, judgement: Judgement, *, run: str, workspace: bytes, registered: str | None = None
-) -> RunIndex:
-    """Make the index of one run.
-
-    Args:
-        facts: with what became of the stage.
-        policy: of the run.
-        judgement: its verdicts and open effects.
-        run: its id.
-        workspace: absolute, as the host names it.
-        registered: digest of its line in the registry.
-    """
-    line = facts.timeline
-    offset_ns = line.realtime_offset_ns
-    released_ns = line.released_ns or 0
-    ended_ns = line.emptied_ns or line.settled_ns or line.endpoint_ns or released_ns
-    return RunIndex(
-        run=run,
-        registered=registered,
-        unit=policy.claim.unit,
-        released_ns=released_ns + offset_ns,
-        ended_ns=ended_ns + offset_ns,
-        workspace=workspace,
-        places=tuple(
-            posixpath.normpath(posixpath.join(workspace, place.path.encode(errors="surrogateescape")))
-            for place in policy.files.shared
-        ),
-        contacts=tuple(_contacts(facts, policy, workspace, offset_ns)),
-        staged=tuple(_staged(facts, policy, workspace, offset_ns)),
-        servers=tuple(_servers(facts, policy, offset_ns)),
-        secrets=tuple(_secrets(facts, run)),
-        locks=tuple(_locks(facts, offset_ns, ended_ns)),
-        contention=tuple(_contention(facts)),
-        gaps=tuple(_gaps(facts)),
-        later=tuple(_later(judgement)),
-        assumptions=judgement.separation.assumptions,
-    )
-
-
 def encode_index(index: RunIndex) -> bytes:
     """Write an index as the bytes of its file (MessagePack)."""
     return msgspec.msgpack.encode(index)
+
+
+@cache
+def _decoder() -> msgspec.msgpack.Decoder[RunIndex]:
+    return msgspec.msgpack.Decoder(RunIndex)
 
 
 def decode_index(data: bytes) -> RunIndex:
@@ -188,7 +158,7 @@ def decode_index(data: bytes) -> RunIndex:
     Raises:
         msgspec.DecodeError: it is none.
     """
-    return _DECODER.decode(data)
+    return _decoder().decode(data)
 
 
 def applied_later(index: RunIndex, begun_ns: int, done_ns: int) -> RunIndex:
@@ -205,232 +175,56 @@ def applied_later(index: RunIndex, begun_ns: int, done_ns: int) -> RunIndex:
     return msgspec.structs.replace(index, contacts=(*index.contacts, *changes), staged=(), applied_ns=done_ns)
 
 
-def state_digest(state: FileState | None) -> str | None:
-    """Say what a path was in one short word: kind, content, mode, owner and attributes; a path that was not there too.
-
-    None when the content is not known, so that two unknown states are never taken for the same.
-    """
-    if state is None:
-        return "absent"
-    if state.problem is not None or (state.digest is None and state.kind in {"file", "symlink"}):
-        return None
-    parts = (state.kind.value, state.digest, state.mode, state.uid, state.gid, sorted(state.xattrs))
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
-
-
-# -- contacts with files -------------------------------------------------------------------------------------------
+def head_of(index: RunIndex) -> RunIndex:
+    """Give an index without its paths, which are many; in which places it changed any, and since when, is kept."""
+    since: dict[bytes, int] = {}
+    places = [(place, place.rstrip(b"/") + b"/") for place in (*index.places, index.workspace) if place]
+    if places:
+        for contact in index.contacts:
+            if contact.how == "changed":
+                for place, top in places:
+                    if contact.path == place or contact.path.startswith(top):
+                        since[place] = min(contact.first_ns, since.get(place, contact.first_ns))
+    return msgspec.structs.replace(index, contacts=(), staged=(), found=(), left=(), wrote=tuple(sorted(since.items())))
 
 
-def _contacts(facts: Facts, policy: Policy, workspace: bytes, offset_ns: int) -> Iterator[Contact]:
-    states = {_absolute(history, workspace): history for history in facts.files}
-    for touch in facts.touches:
-        yield _touched(touch, states.get(touch.path), offset_ns)
-    told = {touch.path for touch in facts.touches}
-    for read in facts.reads:
-        if read.path not in told and not read.path.startswith(_KERNEL) and not _own(states.get(read.path)):
-            yield _touched(read, None, offset_ns)
-    for path, history in states.items():
-        if path not in told and history.in_workspace and _reached_host(history, facts, policy):
-            yield _left_behind(path, history, facts, policy, offset_ns)
-    for grade in facts.grades:
-        yield from _graded(grade, states, workspace, offset_ns)
+def with_sights(
+    index: RunIndex, *, found: tuple[Sight, ...], left: tuple[Sight, ...], left_ns: int, grounds: tuple[Ground, ...]
+) -> RunIndex:
+    """Add what the file system said of the paths of an index, and to its contacts what they met."""
+    known = {contact.path: contact.before for contact in index.contacts if contact.before is not None}
+    found = tuple(_with_state(sight, known.get(sight.path)) for sight in found)
+    met = {sight.path: sight for sight in found if sight.state is not None}
+    since = {sight.path: sight.ctime_ns for sight in left if sight.inode}
 
+    def seen(contact: Contact) -> Contact:
+        sight = met.get(contact.path)
+        after_ns = since.get(contact.path, 0) if contact.how == "changed" else 0
+        if sight is None and not after_ns:
+            return contact
+        before = contact.before
+        if before is None and contact.how != "changed" and sight is not None:
+            before = sight.state
+        times = (sight.ctime_ns if sight is not None and sight.inode else 0, after_ns)
+        return msgspec.structs.replace(contact, before=before, times=times)
 
-def _graded(
-    grade: GradeRun, states: Mapping[bytes, FileHistory], workspace: bytes, offset_ns: int
-) -> Iterator[Contact]:
-    """Give what a grader met: it is a reader like the trial, and its label rests on what it read.
-
-    Of an example (``selftest:``) the paths of the workspace are the example's own.
-    """
-    met = dict.fromkeys((path for path in grade.elsewhere if path != EVERYTHING), "read")
-    if not grade.state.startswith("selftest:"):
-        inside = dict.fromkeys(grade.footprint, "looked") | dict.fromkeys(grade.listed, "listed")
-        for path, how in inside.items():
-            whole = path in {EVERYTHING, b"."}
-            met[workspace if whole else workspace.rstrip(b"/") + b"/" + path] = "listed" if whole else how
-    for path, how in met.items():
-        if not _own(states.get(path)):
-            yield Contact(path, how, grade.began_ns + offset_ns, grade.ended_ns + offset_ns, grade.events)
-
-
-def _staged(facts: Facts, policy: Policy, workspace: bytes, offset_ns: int) -> Iterator[Contact]:
-    """Give what was changed in the workspace and not applied: it may be, by a word of the user."""
-    committed = facts.timeline.committed
-    if policy.files.mode is FilesMode.DIRECT or (committed is not None and committed.state != "kept"):
-        return
-    for history in facts.files:
-        if history.in_workspace and history.changes and history.allowed and history.net != "unchanged":
-            yield _left_behind(_absolute(history, workspace), history, facts, policy, offset_ns)
-
-
-def _absolute(history: FileHistory, workspace: bytes) -> bytes:
-    if not history.in_workspace:
-        return history.path
-    return workspace if history.path == b"." else workspace.rstrip(b"/") + b"/" + history.path
-
-
-def _touched(touch: Touch, history: FileHistory | None, offset_ns: int) -> Contact:
-    return Contact(
-        path=touch.path,
-        how="looked" if touch.how == "changed" and touch.error is not None else touch.how,
-        first_ns=touch.first_ns + offset_ns,
-        last_ns=touch.last_ns + offset_ns,
-        events=touch.events[:_KEPT_EVENTS],
-        error=touch.error,
-        before=state_digest(history.before) if history and history.net is not None else None,
-        after=state_digest(history.after) if history and history.net is not None else None,
+    return msgspec.structs.replace(
+        index,
+        contacts=tuple(map(seen, index.contacts)),
+        found=found,
+        left=left,
+        left_ns=left_ns,
+        grounds=grounds,
     )
 
 
-def _own(history: FileHistory | None) -> bool:
-    """Tell whether a path holds what the run itself made: reading that meets nobody."""
-    return history is not None and bool(history.changes) and (history.private or history.before is None)
+def _is_this_machine(host: str) -> bool:
+    mapped = host.removeprefix("::ffff:")
+    return host in {"localhost", "::1", "::", "0.0.0.0"} or mapped.startswith("127.")  # noqa: S104 - nobody binds
 
 
-def _reached_host(history: FileHistory, facts: Facts, policy: Policy) -> bool:
-    """Tell whether a change of the workspace was, at any moment, where others could meet it."""
-    if not history.changes:
-        return False
-    if policy.files.mode is FilesMode.DIRECT:
-        return True
-    committed = facts.timeline.committed
-    if committed is None or committed.state == "kept":
-        return False
-    return history.allowed and history.net != "unchanged" and history.path not in committed.left_out
-
-
-def _left_behind(path: bytes, history: FileHistory, facts: Facts, policy: Policy, offset_ns: int) -> Contact:
-    line = facts.timeline
-    if policy.files.mode is FilesMode.DIRECT:
-        first_ns, last_ns = history.changes[0].at_ns, max(change.at_ns for change in history.changes)
-    else:
-        # Staged writes reach the host when they are applied: after everything that the trial did.
-        first_ns = last_ns = line.emptied_ns or line.endpoint_ns or 0
-    return Contact(
-        path=path,
-        how="changed",
-        first_ns=first_ns + offset_ns,
-        last_ns=last_ns + offset_ns,
-        events=history.events[-_KEPT_EVENTS:],
-        before=state_digest(history.before),
-        after=state_digest(history.after),
-    )
-
-
-# -- servers and credentials -----------------------------------------------------------------------------------------
-
-
-def _servers(facts: Facts, policy: Policy, offset_ns: int) -> Iterator[Server]:
-    """Give whom the trial reached, then whom only we asked for it: what a service says is met by the verdict."""
-    reached = tuple(_reached(facts, policy, offset_ns))
-    yield from reached
-    known = {word for server in reached for word in (server.address, server.name) if word is not None}
-    services = {service.name: service for service in policy.services}
-    for seen in facts.services:
-        service = services.get(seen.name)
-        at = service.at or f"service {service.name}" if service else seen.name
-        if service is None or not seen.answers or service.state is ServiceState.PER_RUN or {at, service.name} & known:
-            continue
-        span = seen.answers[0].asked_ns + offset_ns, seen.answers[-1].at_ns + offset_ns
-        events = tuple(answer.event for answer in seen.answers[:_KEPT_EVENTS])
-        yield Server(at, service.name if service.socket else at, service.state.value, *span, events)
-
-
-def _reached(facts: Facts, policy: Policy, offset_ns: int) -> Iterator[Server]:
-    """Give whom the trial reached: through the gateway by what was really dialled, else by the socket's path."""
-    declared = {service.at: service.state.value for service in policy.services}
-    names = {service.at: service.name for service in policy.services}
-    for flow in facts.flows:
-        if flow.decision != "allowed":
-            continue
-        name = f"{flow.host or flow.ip}:{flow.port}"
-        for address in flow.dialled or (f"{flow.ip}:{flow.port}",):
-            state = declared.get(name) or declared.get(address)
-            span = flow.first_ns + offset_ns, flow.last_ns + offset_ns
-            yield Server(address, name, state, *span, flow.events[:_KEPT_EVENTS])
-    for one in facts.release.sent:
-        name, address = f"{one.host or one.ip}:{one.port}", one.dialled or f"{one.ip}:{one.port}"
-        state = declared.get(name) or declared.get(address)
-        at_ns = one.decided_ns + offset_ns
-        yield Server(address, name, state, at_ns, at_ns, one.events[:_KEPT_EVENTS])
-    for contact in facts.contacts:
-        if contact.error is None:
-            at_ns = contact.first_ns + offset_ns
-            where = contact.what if contact.path is None else f"unix:{show(contact.path)}"
-            where = next((one.at for one in policy.services if one.at and one.name == contact.service), where)
-            span = at_ns, max(at_ns, contact.last_ns + offset_ns)
-            yield Server(where, names.get(where), declared.get(where), *span, contact.events[:_KEPT_EVENTS])
-
-
-def _secrets(facts: Facts, run: str) -> Iterator[Secret]:
-    """Give credentials by their fingerprints, and decoys by the run whose they are: that run made them."""
-    for use in facts.credentials:
-        events = use.events[:_KEPT_EVENTS]
-        if use.fingerprint is not None:
-            yield Secret(use.fingerprint, use.name, use.action, events)
-        elif use.what == CANARY and use.run is not None:
-            yield Secret(f"canary {use.run}", f"canary {use.name}", use.action, events)
-        elif use.what == CANARY and use.action == PASSED:
-            yield Secret(f"canary {run}", CANARY, CREATED, events)
-
-
-def _locks(facts: Facts, offset_ns: int, ended_ns: int) -> Iterator[Lock]:
-    for use in facts.locks:
-        last_ns = min(use.last_ns, max(ended_ns, use.first_ns))
-        yield Lock(
-            use.path, use.device, use.inode, use.sort, use.how, use.first_ns + offset_ns, last_ns + offset_ns,
-            use.events[:_KEPT_EVENTS], use.own, use.exact,
-        )  # fmt: skip
-
-
-# -- marks ---------------------------------------------------------------------------------------------------------
-
-
-def _contention(facts: Facts) -> Iterator[Mark]:
-    """Find signs that the run was short of something it may have shared: time, space, processes, memory."""
-    line = facts.timeline
-    if line.endpoint_reason == "timeout":
-        yield Mark("timeout", "its time ran out", _numbers(facts, "trial.endpoint"))
-    for met in facts.limits:
-        yield Mark("limit", f"its limit of {met.resource} {met.effect} it {met.times} times", met.events)
-    for request in facts.requests:
-        if request.status in _CONTENDED_ANSWERS:
-            text = f"{request.host} answered {request.status} ({_CONTENDED_ANSWERS[request.status]})"
-            yield Mark("refused-for-want", text, request.events)
-            break
-    for history in facts.files:
-        for attempt in history.attempts:
-            if attempt.error in _CONTENDED_ERRORS:
-                text = f"{show(history.path)}: {_CONTENDED_ERRORS[attempt.error]}"
-                yield Mark("refused-for-want", text, (attempt.event,))
-                return
-
-
-def _gaps(facts: Facts) -> Iterator[Mark]:
-    for gap in facts.gaps:
-        if "separation" in gap.costs:
-            yield Mark(gap.rule, gap.text, gap.events, gap.route.value)
-    for grade in facts.grades:
-        if EVERYTHING in grade.elsewhere:
-            text = "a grader met more paths than are told"
-            yield Mark("unlisted-grader-reads", text, grade.events, Route.FILE.value)
-        elif not grade.ended_ns:
-            yield Mark("unfinished-grader", "what a grader met is not known", grade.events, Route.FILE.value)
-    if facts.timeline.emptied_ns is None:
-        yield Mark("not-emptied", "nobody saw it empty: it may still act", (), Route.PROCESS.value)
-
-
-def _later(judgement: Judgement) -> Iterator[Mark]:
-    """Tell what acts by itself. A hook or a start-up file is met like any other file, by the run that reads it."""
-    for effect in judgement.open_effects:
-        by_itself = effect.route == Route.CONTAINER or (
-            effect.route == Route.SCHEDULE and "outcome" in effect.could_affect
-        )
-        if "runs" in effect.could_affect and by_itself:
-            yield Mark("acts-later", effect.what, effect.events, effect.route)
-
-
-def _numbers(facts: Facts, kind: str) -> tuple[int, ...]:
-    found = facts.timeline.events.get(kind)
-    return () if found is None else (found,)
+def _with_state(sight: Sight, before: str | None) -> Sight:
+    """Add the state that the facts have of a path; that of a directory does not tell what was in it."""
+    if sight.state is not None or before is None or not sight.names:
+        return sight
+    return msgspec.structs.replace(sight, state=before)

@@ -6,14 +6,19 @@ two give the same components.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
+
+import msgspec
 
 from supervisor.evidence.facts import Route
 from supervisor.verdict.findings import Finding
 from supervisor.verdict.locked import lock_meetings, with_lock_want
+from supervisor.verdict.placed import Placed, above, is_in, parent_of
 from supervisor.verdict.run_index import Mark, RunIndex, Secret, Server
+
+DECLARED_DEPENDENCE = "declared-dependence"
+"""The rule of what a policy says of two runs: the dependence is modelled, and removes no edge."""
 
 _MADE = frozenset({"created", "written"})
 _MET = frozenset({"read", "used", "passed", "leaked"})
@@ -63,6 +68,13 @@ def _declared(heads: Sequence[RunIndex], one: int, other: int) -> Iterator[Findi
     if unit != "run" and unit == heads[other].unit:
         text = f"both are declared to be of one {unit.replace(':', ' ')}: they are counted together"
         yield Finding(runs=(one, other), verdict="connected", rule="declared-stream", text=text)
+    for run, beside in ((one, other), (other, one)):
+        if heads[beside].run in heads[run].depends_on:
+            text = f"{heads[run].run} is declared to depend on {heads[beside].run}: they are counted together"
+            yield Finding(runs=(beside, run), verdict="connected", rule=DECLARED_DEPENDENCE, text=text)
+    for third in sorted({*heads[one].depends_on}.intersection(heads[other].depends_on)):
+        text = f"both are declared to depend on {third}: they are counted together"
+        yield Finding(runs=(one, other), verdict="connected", rule=DECLARED_DEPENDENCE, text=text)
 
 
 def _unproved(heads: Sequence[RunIndex], run: int, beside: int) -> Iterator[Finding]:
@@ -81,7 +93,7 @@ def _unproved(heads: Sequence[RunIndex], run: int, beside: int) -> Iterator[Find
 def _gap_reaches(gap: Mark, index: RunIndex, beside: RunIndex) -> bool:
     """Tell whether what a gap hides may have to do with another run: through the same place, or the same net."""
     if gap.route == Route.FILE.value:
-        return any(_overlap(mine, theirs) for mine in _places(index) for theirs in _places(beside))
+        return any(_overlap(mine, theirs) for mine in _places(index) for theirs in (*_places(beside), *beside.reached))
     if gap.route in _REACHING:
         return bool(beside.servers or beside.secrets or any(other.route in _REACHING for other in beside.gaps))
     return True
@@ -102,7 +114,7 @@ def _acting_later(heads: Sequence[RunIndex], run: int, beside: int) -> Iterator[
 
 def _in_want(heads: Sequence[RunIndex], run: int, beside: int) -> Iterator[Finding]:
     index, other = heads[run], heads[beside]
-    if index.contention and index.released_ns < other.ended_ns and other.released_ns < index.ended_ns:
+    if index.contention and _at_once(index, other):
         mark = index.contention[0]
         text = f"{index.run} and {other.run} overlap, and the first was short of something: {mark.text}"
         yield Finding(
@@ -126,7 +138,7 @@ def _secret(heads: Sequence[RunIndex], maker: tuple[int, Secret], user: tuple[in
 def _server(heads: Sequence[RunIndex], one: tuple[int, Server], other: tuple[int, Server]) -> Iterator[Finding]:
     """Judge one server that both reached, by what both declare of it."""
     mine, theirs = one[1], other[1]
-    same = mine.address == theirs.address
+    same = not set(mine.keys).isdisjoint(theirs.keys)
     if not same and (mine.name is None or mine.name != theirs.name):
         return
     name, states = mine.name or mine.address, (mine.state, theirs.state)
@@ -143,13 +155,16 @@ def _server(heads: Sequence[RunIndex], one: tuple[int, Server], other: tuple[int
         yield Finding(runs=runs, verdict="unresolved", rule="service-not-per-run", text=text, events=events)
     else:
         declared = " and ".join(dict.fromkeys(str(state) for state in states))
+        alone = (
+            "" if not _at_once(*(heads[run] for run in runs)) else "; nor that neither had to wait for the other there"
+        )
         yield Finding(
             runs=runs,
             verdict="separate",
             rule="service-declared",
             text=f"both used {name}, which is declared {declared}",
             events=events,
-            assumption=f"{name} is {declared}, as declared; nobody witnessed it",
+            assumption=f"{name} is {declared}, as declared; nobody witnessed it{alone}",
         )
 
 
@@ -187,15 +202,17 @@ def _joining(heads: Sequence[RunIndex], one: int, other: int) -> Iterator[Findin
 def _declared_keys(head: RunIndex) -> Iterator[tuple[str, bool, bool]]:
     if head.unit != "run":
         yield head.unit, True, True
+    yield from ((f"depends {third}", True, True) for third in head.depends_on)
+    yield f"depends {head.run}", True, False
 
 
 def _server_keys(head: RunIndex) -> Iterator[tuple[str, bool, bool]]:
     for server in head.servers:
         trusted = server.state in {"stateless", "per-run"}
-        for key in (server.address, *([f"name {server.name}"] if server.name else [])):
+        for key in (*server.keys, *([f"name {server.name}"] if server.name else [])):
             yield key, not trusted, True
         if server.state == "per-run":
-            yield f"per-run {server.address}", True, True
+            yield from ((f"per-run {key}", True, True) for key in server.keys)
 
 
 def _secret_keys(head: RunIndex) -> Iterator[tuple[str, bool, bool]]:
@@ -209,7 +226,7 @@ def _unproved_units(heads: Sequence[RunIndex]) -> Iterator[Finding]:
     Of the runs that one gap reaches, the first to have it stands for all: the next ones are joined with that one.
     """
     everybody = range(len(heads))
-    places = _Places(heads)
+    places = Placed((place, run) for run, head in enumerate(heads) for place in (*_places(head), *head.reached))
     hubs: dict[object, int] = {}
     for run, head in enumerate(heads):
         for gap in (*([Mark("", "")] if head.problem is not None else ()), *head.gaps):
@@ -223,27 +240,6 @@ def _unproved_units(heads: Sequence[RunIndex]) -> Iterator[Finding]:
                 for other in beside if hub == run else (hub,):
                     if other != run:
                         yield from list(_unproved(heads, run, other))[:1]
-
-
-class _Places:
-    """Finds the runs with a place that overlaps a given one."""
-
-    def __init__(self, heads: Sequence[RunIndex]) -> None:
-        self._runs: dict[bytes, list[int]] = {}
-        for run, head in enumerate(heads):
-            for place in _places(head):
-                self._runs.setdefault(place.rstrip(b"/") + b"/", []).append(run)
-        self._sorted = sorted(self._runs)
-
-    def overlapping(self, place: bytes) -> Iterator[int]:
-        place = place.rstrip(b"/") + b"/"
-        for start in range(bisect_left(self._sorted, place), len(self._sorted)):
-            if not self._sorted[start].startswith(place):
-                break
-            yield from self._runs[self._sorted[start]]
-        parts = place.split(b"/")
-        for depth in range(1, len(parts) - 1):
-            yield from self._runs.get(b"/".join(parts[:depth]) + b"/", ())
 
 
 def _later_units(heads: Sequence[RunIndex]) -> Iterator[Finding]:
@@ -290,9 +286,43 @@ def _places(index: RunIndex) -> tuple[bytes, ...]:
     return (*index.places, *([index.workspace] if index.workspace else []))
 
 
+class Reach:
+    """Finds who met anything in the places of runs of which file events are missing: see `RunIndex.reached`.
+
+    Give it every index once, by `begin`; it is a `supervisor.verdict.meetings.Reader`.
+    """
+
+    def __init__(self, heads: Sequence[RunIndex]) -> None:
+        """Begin."""
+        hiding = (head for head in heads if any(gap.route == Route.FILE.value for gap in head.gaps))
+        self._places = frozenset(place for head in hiding for place in _places(head))
+        self._reached: dict[int, set[bytes]] = {}
+
+    def begin(self, run: int, index: RunIndex) -> None:
+        """Take an index."""
+        if not self._places:
+            return
+        directories = {parent_of(contact.path) for contact in index.contacts} | {one.path for one in index.contacts}
+        near = {top for path in directories for top in (path, *above(path))}
+        self._reached[run] = near & self._places
+
+    def go_on(self, run: int, index: RunIndex) -> None:
+        """Take it again: nothing is left to be known."""
+
+    def add_to(self, heads: Sequence[RunIndex]) -> list[RunIndex]:
+        """Give the heads with what was found."""
+        return [
+            msgspec.structs.replace(head, reached=tuple(sorted(self._reached[run]))) if self._reached.get(run) else head
+            for run, head in enumerate(heads)
+        ]
+
+
+def _at_once(one: RunIndex, other: RunIndex) -> bool:
+    return one.released_ns < other.ended_ns and other.released_ns < one.ended_ns
+
+
 def _overlap(one: bytes, other: bytes) -> bool:
-    shorter, longer = sorted((one.rstrip(b"/"), other.rstrip(b"/")), key=len)
-    return longer == shorter or longer.startswith(shorter + b"/")
+    return is_in(one, other) or is_in(other, one)
 
 
 def _numbered(run: str, mark: Mark) -> tuple[str, ...]:

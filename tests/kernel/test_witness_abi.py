@@ -76,6 +76,11 @@ def test_enumerations_have_the_same_names_and_values(name: str, prefix: str, mir
     assert values == {member.name: int(member) for member in mirror}
 
 
+def test_the_process_of_a_record_is_where_it_is_looked_for() -> None:
+    """Records of other processes are passed over by this number alone."""
+    assert abi.Record.pid.offset == abi.RECORD_PID_AT
+
+
 def test_hooks_have_the_names_of_the_header() -> None:
     """The names that losses are told under stand in the order of ``enum w_hook``."""
     header = OBJECT.with_name("witness.h").read_text(encoding="ascii")

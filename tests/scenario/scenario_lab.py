@@ -53,18 +53,19 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """The two directories, and the ways to call the command in them."""
+    """The two directories, and the ways to call the command in them; ``prefix`` are words before it."""
 
     home: Path
     work: Path
     environ: dict[str, str] = field(default_factory=dict)
+    prefix: tuple[str, ...] = ()
 
     def start(self, *argv: str | bytes, **options: Any) -> subprocess.Popen[bytes]:
         """Start the command and give its process."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("SUDO_")}
         environ |= {"SUPERVISE_HOME": str(self.home), "NO_COLOR": "1", **self.environ}
         options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-        return subprocess.Popen([*SUPERVISE, *argv], cwd=self.work, env=environ, **options)
+        return subprocess.Popen([*self.prefix, *SUPERVISE, *argv], cwd=self.work, env=environ, **options)
 
     def call(self, *argv: str | bytes, **options: Any) -> subprocess.CompletedProcess[bytes]:
         """Call the command and wait for its end."""

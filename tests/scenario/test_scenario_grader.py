@@ -127,6 +127,24 @@ def test_a_trial_that_opened_the_reference_gets_no_label(lab: Lab, policed: Poli
     assert label(masked)[:2] == ("final", "success")
 
 
+@pytest.mark.parametrize("mode", ["staged", "direct"])
+def test_reference_material_is_known_by_any_name_that_it_has(lab: Lab, policed: Policed, mode: str) -> None:
+    """A hard link of before the trial is the same file, however it is met; one with the same content is none."""
+    (lab.work / "answers").mkdir()
+    (lab.work / "answers" / "key").write_text("42\n")
+    (lab.work / "notes").hardlink_to(lab.work / "answers" / "key")
+    (lab.work / "alias").symlink_to("notes")
+    (lab.work / "beside").write_text("42\n")
+    policy = f'[files]\nmode = "{mode}"\n[grade]\ncommand = "cmp answers/key out"\nreads = ["answers/**"]'
+    for name in ("notes", "alias"):
+        ran = policed(f"cat {name} > out", policy)
+        assert "answers/key" in cause(ran)
+        assert ran.report["scope"]["violations"][0]["rule"] == "reference-opened"
+        assert ran.report["scope"]["violations"][0]["events"]
+    kept = policed("cat beside > out", policy)
+    assert (kept.scope, kept.report["finality"]["observed"]["label"]) == ("clean", "success")
+
+
 def test_a_grader_that_runs_what_the_trial_wrote_must_say_so(policed: Policed) -> None:
     """Code of the trial answers for the trial: no label, unless the policy declares that it is run."""
     script = "printf '#!/bin/sh\\nexit 0\\n' > check; chmod +x check"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scenario_lab import Lab, wait_until
+from scenario_lab import Lab, python, wait_until
+
+import servers_started
 
 pytestmark = pytest.mark.kernel("witness", "overlay", "cgroup")
 
@@ -129,7 +133,7 @@ def test_lists_and_reports_tell_of_the_addendum(settled: tuple[Left, list[str]])
     """The verdict is the latest one, and where its events are is said; they are read like those of a run."""
     lab = settled[0].lab
     assert b" final " in lab.call("ls").stdout
-    assert b"asked again after the seal" in lab.call("show", "last").stderr
+    assert b"was followed after the seal" in lab.call("show", "last").stderr
     events = lab.call("events", str(settled[0].run() / "addenda" / "001"), "--kind", "service.answered")
     assert b'"status":"committed"' in events.stdout
 
@@ -165,3 +169,145 @@ def test_settling_may_be_given_a_time_of_its_own(tmp_path_factory: pytest.TempPa
     assert "finality unresolved" in left.settle("--for", "100ms")
     left.answer.write_text("no")
     assert "finality final, failure" in left.settle()
+
+
+# -- restarts --------------------------------------------------------------------------------------------------------
+
+KILLED = """
+import os, signal, sys
+import supervisor.settling as settling
+from supervisor.log.signer import Signer
+from supervisor.log.writer import LogWriter
+def dies(*_, **__): os.kill(os.getpid(), signal.SIGKILL)
+where, sys.argv[:] = sys.argv[1], ["supervise", "settle", "last"]
+if where == "manifest": settling.verify_log = dies
+if where == "log": LogWriter.create = dies
+if where == "conclusion": settling.settle_later = dies
+if where == "completion": settling.sign_envelope = dies
+if where == "seal": LogWriter.seal = dies
+if where == "signature": Signer.sign_seal = dies
+from supervisor.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("where", ["manifest", "log", "conclusion", "completion", "seal", "signature"])
+def test_one_that_was_killed_anywhere_is_begun_anew(tmp_path_factory: pytest.TempPathFactory, where: str) -> None:
+    """Before each thing that it writes: the run verifies, is still open, and the next one closes it."""
+    left = leave(tmp_path_factory)
+    left.answer.write_text("done")
+    environ = {**os.environ, "SUPERVISE_HOME": str(left.lab.home), "PYTHONPATH": str(ROOT)}
+    died = subprocess.run([sys.executable, "-c", KILLED, where], cwd=left.lab.work, env=environ, check=False)
+    assert died.returncode == -signal.SIGKILL
+    assert left.lab.call("verify", "last").returncode == 0
+    assert left.finality()["verdict"] == "unresolved"
+    assert "finality final, success" in left.settle()
+    assert left.lab.call("verify", "last").returncode == 0
+    assert left.finality()["verdict"] == "final"
+
+
+TWO = (
+    POLICY
+    + """
+[[services]]
+name = "slow"
+at = "slow.test:80"
+state = "per-run"
+settle = {{ kind = "file", path = "{path}-slow", every = "20ms", absent = "pending", settled = ["over"] }}
+[network]
+default = "deny"
+allow = ["slow.test:80"]
+map = {{ "slow.test:80" = "127.0.0.1:{port}" }}
+"""
+)
+REACHES = "import socket; s = socket.create_connection(('slow.test', 80)); s.close()"
+
+
+def test_what_was_decided_before_a_kill_is_kept(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Each route is sealed when it is decided: the answer of one service outlives the wait for the other."""
+    home, work, outside = (tmp_path_factory.mktemp(name) for name in ("home", "work", "service"))
+    home.chmod(0o700)
+    answer, slow, policy = outside / "answer", outside / "answer-slow", outside / "policy.toml"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        policy.write_text(TWO.format(period="within:24h", path=answer, port=port))
+        left = Left(Lab(home, work), answer)
+        ran = left.lab.run("-p", str(policy), "--", *python(REACHES))
+    assert len([rule for rule in ran.reasons("finality") if rule == "service-open"]) == 2, ran.err
+    answer.write_text("done")
+    with left.lab.start("settle", "last") as process:
+        second = left.run() / "addenda" / "001" / "log"
+        assert wait_until(lambda: any(second.glob("*.seg")), 60)
+        process.kill()
+    answer.write_text("no")
+    found = left.finality()
+    assert (found["verdict"], found["observed"]["label"]) == ("unresolved", "success")
+    slow.write_text("over")
+    assert "finality final, success" in left.settle()
+    assert left.lab.call("verify", "last").returncode == 0
+
+
+# -- the outcome -----------------------------------------------------------------------------------------------------
+
+ABOUT_FILES = (
+    POLICY.replace('outcome = "service:orders"', 'outcome = "out"\nscope = ["out", "parts/*"]')
+    .replace('commit = "never"', 'commit = "{commit}"\n[grade]\ncommand = "{grader}"')
+    .replace('name = "orders"', 'name = "orders"\nat = "unix:{path}.sock"')
+)
+SENDS = """
+import os, socket, sys
+os.makedirs("parts"); open("parts/a", "w").write("1"); open("out", "w").write("1")
+s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.close()
+"""
+TOUCHES = {
+    "nothing": lambda _: None,
+    "beside": lambda work: (work / "other").write_text("2"),
+    "changed": lambda work: (work / "out").write_text("2"),
+    "put back": lambda work: (work / "out").write_text("1"),
+    "removed": lambda work: (work / "parts/a").unlink(),
+    "added": lambda work: (work / "parts/b").write_text("2"),
+    "missed by the grader": lambda work: (work / "later").write_text("2"),
+}
+
+
+@pytest.mark.parametrize("touch", list(TOUCHES))
+def test_a_label_is_final_only_while_its_outcome_is_there(tmp_path_factory: pytest.TempPathFactory, touch: str) -> None:
+    """Until the service was over it could have written it: nothing that claim and grader are about was touched."""
+    places = [tmp_path_factory.mktemp(name) for name in ("home", "work", "service")]
+    missing = "later " if touch.startswith("missed") else ""
+    left = order(places, commit="always", grader=f"cat {missing}out parts/*; test -e out")
+    TOUCHES[touch](left.lab.work)
+    left.answer.write_text("done")
+    told = left.settle()
+    clean = touch in {"nothing", "beside"}
+    assert ("finality final, success" in told) is clean, told
+    assert ("touched since the run was sealed" in told) is not clean
+    assert left.lab.call("verify", "last").returncode == 0
+
+
+@pytest.mark.parametrize("change", [False, True])
+def test_a_staged_outcome_is_compared_too(tmp_path_factory: pytest.TempPathFactory, change: bool) -> None:  # noqa: FBT001
+    """What was never applied lies in the stage, of which the log has the digest."""
+    left = order([tmp_path_factory.mktemp(name) for name in ("home", "work", "service")], commit="never")
+    if change:
+        (left.run() / "stage/upper/out").write_text("2")
+    left.answer.write_text("done")
+    assert ("finality final, success" in left.settle()) is not change
+
+
+def order(places: list[Path], *, commit: str, grader: str = "test -e out") -> Left:
+    """Run a trial that writes an outcome and reaches a service that is not done."""
+    home, work, outside = places
+    home.chmod(0o700)
+    answer, policy = outside / "a", outside / "policy.toml"
+    policy.write_text(ABOUT_FILES.format(period="eventually", path=answer, commit=commit, grader=grader))
+    with servers_started.place() as top, socket.socket(socket.AF_UNIX) as server:
+        path = top / "s"
+        policy.write_text(policy.read_text().replace(f"{answer}.sock", str(path)))
+        server.bind(str(path))
+        server.listen()
+        left = Left(Lab(home, work), answer)
+        ran = left.lab.run("-p", str(policy), "--", *python(SENDS, str(path)))
+    assert ran.report["finality"]["observed"]["label"] == "success", ran.err
+    assert ran.finality == "unresolved"
+    return left

@@ -68,6 +68,14 @@ def wanted(event: Event, **fields: object) -> None:
     assert {name: getattr(event, name) for name in fields} == fields
 
 
+def test_events_of_others_are_left_out_and_counted_all_the_same() -> None:
+    """Whoever looks for one process' acts need not pay for those of the rest, and gets them with their own numbers."""
+    mine = record(RecordKind.PROC_EXITED)
+    other = mine.replace(struct.pack("<I", ACTOR.pid), struct.pack("<I", ACTOR.pid + 1))
+    found = decode_slab(other + mine + other + mine, 5, only_pid=ACTOR.pid)
+    assert [(event.n, event.process) for event in found] == [(6, ACTOR), (8, ACTOR)]
+
+
 def test_birth_names_child_and_creator() -> None:
     """A birth is the child's, with its creator and its pid inside."""
     event = decoded(RecordKind.PROC_STARTED, numbers=(6_000, 400 << 32 | 12), device=1000)

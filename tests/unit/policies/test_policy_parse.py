@@ -38,6 +38,7 @@ WHOLE = Policy(
         scope=("notes/*.md", "b\\c"),
         period=Period(kind=PeriodKind.WITHIN, within_s=10.0),
         unit="stream:s",
+        depends_on=("20261130-124148-k7s29w",),
     ),
     stop=StopRule(wall_s=90.0, role=LimitRole.OBSERVATION, at_endpoint=AtEndpoint.CANCEL, settle_s=0.25),
     files=FilesPolicy(
@@ -82,7 +83,14 @@ def test_the_digest_tells_policies_apart_and_nothing_else() -> None:
     assert policy_digest(spaced) == policy_digest(Policy())
     assert policy_digest(Policy()).startswith("sha256:")
     assert policy_digest(WHOLE) != policy_digest(replace(WHOLE, claim=replace(WHOLE.claim, unit="run")))
+    assert policy_digest(WHOLE) != policy_digest(replace(WHOLE, claim=replace(WHOLE.claim, depends_on=())))
     assert canonical_bytes(WHOLE).isascii()
+
+
+def test_a_policy_without_a_later_key_keeps_its_digest() -> None:
+    """It was given before there was `claim.depends_on`, and is in logs."""
+    assert b"depends_on" not in canonical_bytes(Policy())
+    assert b'"depends_on":["' in canonical_bytes(WHOLE)
 
 
 @pytest.mark.parametrize(
@@ -144,6 +152,8 @@ def test_the_digest_tells_policies_apart_and_nothing_else() -> None:
             "claim.unit",
             "expected run, or stream:NAME with a name without spaces and colons",
         ),
+        ("[claim]\ndepends_on = ['last']", "claim.depends_on[0]", "expected the whole id of a run, got 'last'"),
+        ("[claim]\ndepends_on = 'x'", "claim.depends_on", "expected an array"),
         ("[claim]\noutcome = '../a'", "claim.outcome", "expected a path without .., got '../a'"),
         ("[claim]\nscope = ['a/..']", "claim.scope[0]", "expected a path without .."),
         ("[files]\nwrite = ['a', 'b/../*']", "files.write[1]", "expected a path without .."),

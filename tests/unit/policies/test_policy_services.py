@@ -20,8 +20,11 @@ GOOD: dict[SettleKind, dict[str, Any]] = {
     SettleKind.REDIS: {"queue": ["q"]},
     SettleKind.POSTGRES: {"dsn": "host=/run", "locks": True},
     SettleKind.BEANSTALK: {"address": "127.0.0.1:11300", "tubes": ["t"]},
+    SettleKind.RABBITMQ: {"url": "http://127.0.0.1:15672", "queues": ["q"]},
     SettleKind.COMMAND: {"command": ["true"]},
     SettleKind.FILE: {"path": "/srv/state", "committed": ["done"]},
+    SettleKind.DOCKER: {"socket": "/run/docker.sock"},
+    SettleKind.CGROUP: {"path": "/sys/fs/cgroup/system.slice/shop.service"},
 }
 
 

@@ -242,6 +242,9 @@ def test_a_service_that_does_not_answer_in_time_is_unknown_and_is_not_asked_twic
         (SettleKind.POSTGRES, {"dsn": "host=/nowhere", "query": "SELECT 1"}),
         (SettleKind.BEANSTALK, {"address": "127.0.0.1:1", "tubes": ("t",)}),
         (SettleKind.COMMAND, {"command": ("/no/such/program",)}),
+        (SettleKind.RABBITMQ, {"url": "http://127.0.0.1:1", "queues": ("q",)}),
+        (SettleKind.DOCKER, {"socket": "/nowhere.sock"}),
+        (SettleKind.CGROUP, {"path": "/nowhere"}),
     ],
 )
 def test_whatever_goes_wrong_is_unknown(kind: SettleKind, options: dict[str, Option]) -> None:

@@ -1,7 +1,8 @@
-"""Services asked for real: a Redis, a PostgreSQL and a beanstalkd of the test's own."""
+"""Services asked for real: Redis, PostgreSQL, beanstalkd, RabbitMQ, dockerd and a cgroup, each the test's own."""
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -15,9 +16,11 @@ import pytest
 import redis
 
 import servers_started
+from amqp_client import AmqpClient
 from policies.types import Option, ServiceStatus, Settle, SettleKind
 from probes.services.answers import Answer, Question
 from probes.services.asking import adapter
+from supervisor.launch.cgroup import find_root
 
 WORDS: dict[str, Option] = {"pending": ("queued",), "committed": ("done",), "failed": ("refused",)}
 PENDING, COMMITTED, SETTLED, UNKNOWN = (
@@ -314,3 +317,137 @@ def test_a_delayed_job_is_pending_and_a_buried_one_is_told(tubes: Path) -> None:
     answer = of_beanstalk(tubes, "three")
     assert answer.status is SETTLED
     assert "buried 1" in answer.detail
+
+
+# -- RabbitMQ --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[servers_started.RabbitMq]:
+    """Start one for all tests."""
+    with servers_started.rabbitmq() as found:
+        yield found
+
+
+def of_rabbitmq(broker: servers_started.RabbitMq, queue: str, **options: Option) -> Answer:
+    """Ask it."""
+    return ask(SettleKind.RABBITMQ, {"url": broker.url, "queues": (queue,), **options})
+
+
+def test_a_message_is_pending_until_a_consumer_has_acknowledged_it(broker: servers_started.RabbitMq) -> None:
+    """Ready, taken and not acknowledged, and only then gone; told at once, whenever the server collects its counts."""
+    with AmqpClient(broker.amqp) as client:
+        for _ in range(5):
+            client.declare(b"one")
+            assert of_rabbitmq(broker, "one").status is SETTLED
+            client.publish(b"one", b"x")
+            client.declare(b"one")  # answered when what came before it on this channel was done
+            answer = of_rabbitmq(broker, "one")
+            assert (answer.status, answer.detail) == (PENDING, "queue one: ready 1, unacknowledged 0")
+            tag = client.get(b"one")
+            assert of_rabbitmq(broker, "one").detail == "queue one: ready 0, unacknowledged 1"
+            client.acknowledge(tag)
+            client.declare(b"one")
+            assert of_rabbitmq(broker, "one").status is SETTLED
+
+
+def test_a_message_of_a_consumer_that_died_is_pending_again(broker: servers_started.RabbitMq) -> None:
+    """It is given to the next one, so that it may still be carried out."""
+    with AmqpClient(broker.amqp) as client:
+        client.declare(b"two")
+        client.publish(b"two", b"x")
+        client.declare(b"two")
+        with AmqpClient(broker.amqp) as other:
+            other.get(b"two")
+        until_s = time.monotonic() + 30
+        while (answer := of_rabbitmq(broker, "two")).detail != "queue two: ready 1, unacknowledged 0":
+            assert answer.status is PENDING
+            assert time.monotonic() < until_s
+
+
+def test_what_rabbitmq_refuses_or_does_not_have_is_unknown(broker: servers_started.RabbitMq) -> None:
+    """A wrong password, and a queue that nobody made, unless the policy says what that means."""
+    named: dict[str, Option] = {"url": broker.url, "queues": ("q",), "password_env": "THEIRS"}
+    refused = ask(SettleKind.RABBITMQ, named, THEIRS="wrong")
+    assert (refused.status, "401" in refused.detail) == (UNKNOWN, True)
+    assert of_rabbitmq(broker, "never").status is UNKNOWN
+    assert of_rabbitmq(broker, "never", absent="settled").status is SETTLED
+    assert of_rabbitmq(broker, "q", vhost="none").status is UNKNOWN
+
+
+# -- dockerd ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Path]:
+    """Start one for all tests."""
+    with servers_started.dockerd() as path:
+        yield path
+
+
+def of_docker(path: Path, since_s: float) -> Answer:
+    """Ask it about what came to be since."""
+    settle = Settle(kind=SettleKind.DOCKER, options=(("socket", str(path)),))
+    question = Question(run="r1", until_s=time.monotonic() + 30, since_s=since_s)
+    return adapter(SettleKind.DOCKER)(settle, question)
+
+
+@pytest.mark.kernel("root")
+def test_containers_since_the_run_began_are_pending_until_they_have_ended(daemon: Path) -> None:
+    """Running, paused, made and about to be started, and restarting by itself; one from before is none of them."""
+    began_s = time.time()
+    assert of_docker(daemon, began_s).status is SETTLED
+    run = ("run", "-d", "--network", "none", "--name", "one", "busybox", "sleep", "600")
+    assert servers_started.docker(daemon, *run).returncode == 0
+    assert "one is running" in of_docker(daemon, began_s).detail
+    assert of_docker(daemon, time.time() + 5).status is SETTLED
+    servers_started.docker(daemon, "pause", "one")
+    assert "one is paused" in of_docker(daemon, began_s).detail
+    servers_started.docker(daemon, "unpause", "one")
+    assert servers_started.docker(daemon, "kill", "one").returncode == 0
+    answer = of_docker(daemon, began_s)
+    assert (answer.status, "containers of the run: 1" in answer.detail) == (SETTLED, True)
+    servers_started.docker(daemon, "update", "--restart", "always", "one")
+    assert "starts again (always)" in of_docker(daemon, began_s).detail
+    servers_started.docker(daemon, "rm", "-f", "one")
+    servers_started.docker(daemon, "create", "--name", "two", "busybox", "true")
+    assert "two is created" in of_docker(daemon, began_s).detail
+    servers_started.docker(daemon, "rm", "two")
+    assert of_docker(daemon, began_s).status is SETTLED
+
+
+@pytest.mark.kernel("root")
+def test_a_command_in_a_container_of_somebody_else_is_pending(daemon: Path) -> None:
+    """The container was there before; what was started in it since may be the trial's."""
+    run = ("run", "-d", "--network", "none", "--name", "old", "busybox", "sleep", "600")
+    assert servers_started.docker(daemon, *run).returncode == 0
+    later_s = time.time() + 5
+    assert of_docker(daemon, later_s).status is SETTLED
+    assert servers_started.docker(daemon, "exec", "-d", "old", "sleep", "600").returncode == 0
+    assert "old runs a command" in of_docker(daemon, later_s).detail
+    assert servers_started.docker(daemon, "rm", "-f", "old").returncode == 0
+    assert of_docker(daemon, later_s).status is SETTLED
+
+
+# -- cgroups ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.kernel("cgroup")
+def test_a_cgroup_is_pending_while_a_process_is_in_it_or_below() -> None:
+    """The kernel's word; what was never there is unknown, unless the policy says what that means."""
+    group = find_root() / f"sv-test-{os.getpid()}"
+    below = group / "below"
+    below.mkdir(parents=True)
+    try:
+        assert ask(SettleKind.CGROUP, {"path": str(group)}).status is SETTLED
+        with subprocess.Popen(["sleep", "600"]) as process:
+            (below / "cgroup.procs").write_text(str(process.pid))
+            assert ask(SettleKind.CGROUP, {"path": str(group)}).status is PENDING
+            process.kill()
+        assert ask(SettleKind.CGROUP, {"path": str(group)}).status is SETTLED
+    finally:
+        below.rmdir()
+        group.rmdir()
+    assert ask(SettleKind.CGROUP, {"path": str(group)}).status is UNKNOWN
+    assert ask(SettleKind.CGROUP, {"path": str(group), "absent": "settled"}).status is SETTLED
+    assert ask(SettleKind.CGROUP, {"path": "/proc", "absent": "settled"}).status is UNKNOWN

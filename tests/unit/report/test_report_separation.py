@@ -8,7 +8,7 @@ import xml.dom.minidom
 import pytest
 
 from supervisor.report.lines import plain
-from supervisor.report.separation import separation_dot, separation_json, separation_lines, separation_svg
+from supervisor.report.separation import SAMPLES, separation_dot, separation_json, separation_lines, separation_svg
 from supervisor.verdict.pairs import Separated, separate_pairs
 from supervisor.verdict.run_index import Contact, RunIndex
 
@@ -38,6 +38,7 @@ def test_the_text_names_units_whole_and_the_rest_briefly() -> None:
         "bbbbbb and cccccc: connected",
         "  met-a-change: bbbbbb changed /s/y, and cccccc read it afterwards [bbbbbb:3, cccccc:4]",
         "one more pair is joined through runs in between (`--json` names them)",
+        SAMPLES,
         "what would part them:",
         "  met-a-change: a place of its own for each run, or writes that stay staged (`--commit never`)",
     ]
@@ -60,8 +61,10 @@ def test_names_are_harmless_in_every_form(where: str) -> None:
         assert not set(text) & {"\x1b", "\u202e", "\r"}
         assert "\n<script>" not in text
         text.encode()
-    assert len(texts[0].splitlines()) == 9
+    assert len(texts[0].splitlines()) == 10
     xml.dom.minidom.parseString(texts[2])  # noqa: S318 - it is ours
     assert "<script" not in texts[2]
     assert texts[1].count("\n") == 7
-    json.dumps(separation_json(names, answer)).encode()
+    told = json.dumps(separation_json(names, answer))
+    assert SAMPLES in told
+    told.encode()

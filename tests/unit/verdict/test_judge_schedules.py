@@ -22,8 +22,8 @@ from policies.triggers import triggers
 from policies.types import FilesMode, FilesPolicy, PeriodKind, Policy
 from supervisor import events as ev
 from supervisor.evidence.schedules import find_schedules
+from supervisor.verdict.indexing import index_run
 from supervisor.verdict.judge import Judgement, judge
-from supervisor.verdict.run_index import index_run
 
 CRONTAB = b"/var/spool/cron/crontabs/root"
 

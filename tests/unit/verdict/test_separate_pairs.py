@@ -162,6 +162,8 @@ def test_a_gap_costs_where_it_may_hide_something() -> None:
     lost = (Mark("lost-events", "3 events are missing", (4,), "file"),)
     assert verdict(index("a", gaps=lost, workspace=b"/w"), index("b", start=15, workspace=b"/w/x")) == "unresolved"
     assert verdict(index("a", gaps=lost, workspace=b"/w"), index("b", start=15, workspace=b"/v")) == "separate"
+    assert verdict(index("a", gaps=lost, workspace=b"/w"), index("b", met("/w/x", 20), start=15)) == "unresolved"
+    assert verdict(index("a", gaps=lost, workspace=b"/w"), index("b", met("/wx", 20), start=15)) == "separate"
     left = (Mark("left-membership", "a process left", (4,), "process"),)
     assert verdict(index("a", gaps=left, workspace=b"/w"), index("b", start=15, workspace=b"/v")) == "unresolved"
 
@@ -177,6 +179,21 @@ def test_what_acts_later_bears_on_who_ends_later() -> None:
     later = (Mark("acts-later", "cron", (4,), "schedule"),)
     assert verdict(index("a", later=later), index("b", start=15)) == "unresolved"
     assert verdict(index("a", later=later, start=30), index("b", start=15)) == "separate"
+
+
+@pytest.mark.parametrize("full", [2, 50])
+def test_who_is_not_asked_about_joins_all_the_same(monkeypatch: pytest.MonkeyPatch, full: int) -> None:
+    """A run in the middle is named, and no unit has it; also where it is one of many."""
+    monkeypatch.setattr(pairs, "FULL", full)
+    a, b = index("a", changed("/s/x", 5)), index("b", met("/s/y", 40), start=35)
+    between = index("c", met("/s/x", 20), changed("/s/y", 21), start=15)
+    runs = (a, b, between)
+    found = separate_pairs(runs, lambda: runs, asked=2)
+    assert (found.units, found.most) == ([[0, 1]], 1)
+    (edge,) = found.edges
+    assert (edge.runs, edge.verdict, edge.via) == ((0, 1), "connected", (2,))
+    beside = (a, b, index("c", start=15))
+    assert separate_pairs(beside, lambda: beside, asked=2).units == [[0], [1]]
 
 
 PATHS = st.sampled_from(["/s", "/s/x", "/s/x/y", "/s/z", "/w/a", "/w/b"])
@@ -220,14 +237,15 @@ RUNS = st.builds(
     gaps=st.lists(GAPS, max_size=1).map(tuple).flatmap(lambda gaps: st.sampled_from([(), (), (), gaps])),
     later=st.sampled_from([(), (), (), (Mark("acts-later", "cron"),)]),
     unit=st.sampled_from(["run", "run", "run", "stream:s"]),
+    depends_on=st.sampled_from([(), (), (), ("a",), ("ab", "z")]),
 )
 
 
 @given(st.lists(RUNS, max_size=8))
 def test_many_runs_make_the_units_that_few_runs_make(runs: list[RunIndex]) -> None:
     """The way that reads every group once joins neither more nor less than the way that looks at every pair."""
-    groups = pairs.gather(lambda: runs)
-    every, spanning = pairs._every_pair(runs, groups), pairs._spanning(runs, groups)
+    material = pairs._read(runs, lambda: runs)
+    every, spanning = pairs._every_pair(material), pairs._spanning(material)
     assert spanning.units == every.units
     assert (spanning.fewest, spanning.most) == (every.fewest, every.most)
 

@@ -15,7 +15,7 @@ PLACE = (b"/s",)
 def run(name: str, start: int, *contacts: Contact, end: int | None = None, **fields: object) -> RunIndex:
     """A run of ten ticks that shares /s."""
     times = {"released_ns": start, "ended_ns": start + 10 if end is None else end}
-    return RunIndex(run=name, places=PLACE, contacts=contacts, **{**times, **fields})  # type: ignore[arg-type]
+    return RunIndex(run=name, contacts=contacts, **{"places": PLACE, **times, **fields})  # type: ignore[arg-type]
 
 
 def did(how: str, at: int, path: str = "/s/x", *, error: int | None = None, **states: str) -> Contact:
@@ -73,6 +73,8 @@ CONNECTED = {
         run("b", 20, secrets=(Secret("canary a", "canary ssh", "leaked", (4,)),)),
     ),
     "one stream": (run("a", 0, unit="stream:s"), run("b", 20, unit="stream:s")),
+    "a declared dependence": (run("a", 0), run("b", 20, depends_on=("a",))),
+    "two that depend on a third": (run("a", 0, depends_on=("c",)), run("b", 20, depends_on=("c",))),
 }
 
 UNRESOLVED = {
@@ -100,6 +102,10 @@ UNRESOLVED = {
     "a gap on a place of both": (
         run("a", 0, gaps=(Mark("lost-events", "3 events are missing", (4,), "file"),)),
         run("b", 20),
+    ),
+    "a gap on a place that the other met without sharing it": (
+        run("a", 0, gaps=(Mark("lost-events", "3 events are missing", (4,), "file"),)),
+        run("b", 20, did("read", 25, "/s/d/y"), places=()),
     ),
     "somebody who is no run": (
         run("a", 0, gaps=(Mark("foreign-writer", "somebody else changed it", (4,), "file"),)),
@@ -138,6 +144,7 @@ SEPARATE = {
         run("a", 0, secrets=(Secret("canary a", "canary", "created", (3,)),)),
         run("b", 20, secrets=(Secret("canary b", "canary", "created", (3,)),)),
     ),
+    "a declared dependence on another run": (run("a", 0), run("b", 20, depends_on=("c",))),
     "two streams": (run("a", 0, unit="stream:s"), run("b", 20, unit="stream:t")),
     "a schedule that began after the other ended": (run("a", 0), run("b", 20, later=LATER)),
 }
@@ -183,7 +190,7 @@ def test_a_joining_verdict_cites_both_sides_or_says_why_not(one: RunIndex, other
 def test_many_runs_are_judged_as_two_are(one: RunIndex, other: RunIndex, expected: str) -> None:
     """The way for many gives the same units and the same bounds."""
     runs = (one, other)
-    found = pairs._spanning(runs, pairs.gather(lambda: runs))
+    found = pairs._spanning(pairs._read(runs, lambda: runs))
     assert len(found.units) == (2 if expected == "separate" else 1)
     assert found.most == (1 if expected == "connected" else 2)
 
