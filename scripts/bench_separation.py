@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from supervisor.evidence.file_facts import Sight
 from supervisor.launch.state import RunDir
 from supervisor.reading import verify_run
 from supervisor.verdict.pairs import separate_pairs
@@ -28,10 +29,14 @@ BUDGET_S, BUDGET_BYTES = 60.0, 2 << 30
 
 
 def make_run(number: int, effects: int, shared: float, seed: int) -> RunIndex:
-    """Make one run: most effects in a place of its own, some in a place that every hundredth run uses too."""
+    """Make one run: most effects in a place of its own, some in a place that every hundredth run uses too.
+
+    Of that one it tells what it found and left, as runs do.
+    """
     chosen = random.Random(seed * 1_000_003 + number)  # noqa: S311 - figures of a benchmark
     start_ns = number * SECOND
     contacts = []
+    found, left = [], []
     for effect in range(effects):
         at_ns = start_ns + effect
         everybodys = chosen.random() < shared
@@ -42,8 +47,20 @@ def make_run(number: int, effects: int, shared: float, seed: int) -> RunIndex:
         )
         how = chosen.choice(("changed", "read", "read"))
         contacts.append(Contact(place.encode(), how, at_ns, at_ns + 5, (effect,)))
+        if everybodys:
+            found.append(Sight(place.encode(), 1, 2, 1, 3, start_ns - SECOND, start_ns - SECOND, "state"))
+        if everybodys and how == "changed":
+            left.append(Sight(place.encode(), 1, 2, 1, 3, at_ns, at_ns))
     return RunIndex(
-        run=f"run-{number:06}", released_ns=start_ns, ended_ns=start_ns + SECOND // 2, contacts=tuple(contacts)
+        run=f"run-{number:06}",
+        released_ns=start_ns,
+        ended_ns=start_ns + SECOND // 2,
+        places=(f"/srv/shared/{number % 100}".encode(),),
+        workspace=f"/srv/own/{number}".encode(),
+        contacts=tuple(contacts),
+        found=tuple(found),
+        left=tuple(left),
+        left_ns=start_ns + SECOND // 2,
     )
 
 
