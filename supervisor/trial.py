@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, structs
 
 from probes.gateway.process import Gateway
+from probes.gateway.process import load as load_gateway
 from probes.gateway.wire import Told
 from probes.kernel import early, pins
 from probes.kernel.abi import Network
@@ -268,8 +269,10 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         # The witness is closed after the cgroup is gone: that is how the last trial is known.
         closing = stack.enter_context(ExitStack())
         stack.callback(clean_cgroup, cgroup)
+        load_gateway()  # while the kernel still verifies
         early.wait_for_loading()
         guardian = Guardian.start(cgroup, prepared.run, on_death=lambda: _clear_after_us(root, run.id))
+        closing.callback(guardian.reap)
         stack.callback(guardian.release)
         gateway = Gateway.start(
             prepared.request.policy.network,
