@@ -22,6 +22,8 @@ class CredentialGuarded(Event, frozen=True, kw_only=True):
         sockets: globs of sockets whose peer acts for somebody.
         addresses, names: where clouds answer with credentials of the machine.
         masked: paths that existed and were masked.
+        linked: files among them, or below them, that have another name; ``linked_inodes`` and ``linked_devices`` are
+            theirs on the host, in the same order.
         canaries: how many `CanaryPlaced` belong to it.
     """
 
@@ -35,6 +37,9 @@ class CredentialGuarded(Event, frozen=True, kw_only=True):
     addresses: tuple[str, ...]
     names: tuple[str, ...]
     masked: tuple[bytes, ...]
+    linked: tuple[bytes, ...] = ()
+    linked_inodes: tuple[int, ...] = ()
+    linked_devices: tuple[int, ...] = ()
     canaries: int = 0
 
 

@@ -304,6 +304,22 @@ except OSError: pass
 """
 
 
+def test_a_masked_file_that_is_read_by_another_name_is_told(place: Lab, tmp_path: Path) -> None:
+    """The mask holds for its own name; its hard link lies open, and reading that is a read of it."""
+    (place.work / "vault").mkdir()
+    (place.work / "vault" / "key").write_text("secret of old\n", encoding="utf-8")
+    (place.work / "plain").write_text("no secret\n", encoding="utf-8")
+    os.link(place.work / "vault" / "key", place.work / "again")
+    os.link(place.work / "plain", place.work / "plain-again")
+    policy = tmp_path / "mask.toml"
+    policy.write_text('schema = 1\nname = "mask"\n[credentials]\nmask = ["vault"]\n', encoding="utf-8")
+    ran = place.run("-p", str(policy), "--", "sh", "-c", "cat vault/key again plain-again")
+    assert ran.out == b"secret of old\nno secret\n"
+    masked = str(place.work / "vault" / "key")
+    found = {(use["action"], use["where"]) for use in ran.report["effects"]["credentials"] if use["name"] == masked}
+    assert found == {("denied", None), ("read", f"by the name {place.work / 'again'}")}
+
+
 SENDING_BODIES = """
 import gzip, os, socket
 decoy = open(os.path.expanduser('~/.aws/credentials')).read().split('= ')[2].strip().encode()
