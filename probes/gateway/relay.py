@@ -416,7 +416,9 @@ class Connection:
 
     def _tell_allowed(self, dialled: str | None) -> None:
         self._account = "allowed"
-        account = partial(self._of().allowed, self._speech.said, dialled, time_ns=boottime_ns())
+        said = self._speech.said
+        declined = self._inspected.declined if self._inspected is not None else ()
+        account = partial(self._of().allowed, said, dialled, time_ns=boottime_ns(), declined=declined)
         self._service.tell(account, self.source)
 
     def _tell_closed(self, error: str | None) -> None:
