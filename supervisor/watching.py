@@ -17,7 +17,7 @@ from probes.kernel.watching import overlay_devices, plan_looks
 from supervisor import clock
 from supervisor.events import Event, Origin, PlaceChanged, PlaceDeclared, PlaceUnwatched, ReferenceLinked
 from supervisor.launch.left import names_left
-from supervisor.launch.mounts import parse_mountinfo
+from supervisor.launch.mounts import has_remote, parse_mountinfo, read_mounts
 from supervisor.values import dataclass, replace
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def watched(trial: Trial, writers: PlaceWatch | None) -> Iterator[None]:
             names=tuple(dict.fromkeys(name for name in names if name != path)),
             hidden=sort == "hidden",
             workspace=sort == "workspace",
-            watched=sort != "hidden",
+            watched=sort == "shared" or (sort == "workspace" and not _is_remote(path)),
             devices=() if sort == "hidden" else looks.devices or (),
             total=len(places),
         )
@@ -109,6 +109,10 @@ def watched(trial: Trial, writers: PlaceWatch | None) -> Iterator[None]:
         if declared.shared:
             trial.sharing = stack.enter_context(_shared(trial, shown))
         yield
+
+
+def _is_remote(workspace: bytes) -> bool:
+    return has_remote(read_mounts(), os.stat(workspace).st_dev, workspace)  # noqa: PTH116 - a path of bytes
 
 
 @contextmanager
