@@ -31,6 +31,7 @@ class CredentialData:
         made: the same for files that are made or written.
         metadata_addresses, metadata_names: where clouds answer with credentials of the machine.
         agents: names that lead to an agent or a session of the host.
+        own: names of our own settings.
         secrets, secret_names: names that hold a secret, as globs and as one pattern.
         values: what holds a secret whatever its name is.
     """
@@ -43,6 +44,7 @@ class CredentialData:
     metadata_addresses: tuple[str, ...]
     metadata_names: tuple[str, ...]
     agents: tuple[str, ...]
+    own: tuple[str, ...]
     secrets: tuple[str, ...]
     secret_names: re.Pattern[str]
     values: re.Pattern[str]
@@ -77,6 +79,7 @@ def credential_data() -> CredentialData:
         metadata_addresses=tuple(data["metadata"]["addresses"]),
         metadata_names=tuple(data["metadata"]["names"]),
         agents=tuple(names["agents"]),
+        own=tuple(names["own"]),
         secrets=tuple(names["secrets"]),
         secret_names=re.compile("|".join(map(translate, names["secrets"]))),
         values=re.compile("|".join(names["values"])),
@@ -84,18 +87,23 @@ def credential_data() -> CredentialData:
 
 
 def filter_environ(environ: Mapping[str, str], policy: Policy) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Leave out what looks secret, and what leads to an agent or a session of the host.
+    """Leave out what looks secret, what leads to an agent or a session of the host, and our own settings.
 
     Args:
         environ: the environment of the caller, with what ``--env NAME=VALUE`` set.
         policy: ``credentials.env`` and ``credentials.pass`` name what is kept all the same.
 
     Returns:
-        What is kept, and the sorted names (never the values) of what is not.
+        What is kept, and the sorted names (never the values) of the credentials that are not.
     """
-    kept = {*policy.credentials.env, *policy.credentials.passed}
-    dropped = {name for name, value in environ.items() if name not in kept and is_secret(name, value)}
-    return {name: value for name, value in environ.items() if name not in dropped}, tuple(sorted(dropped))
+    named = {*policy.credentials.env, *policy.credentials.passed}
+    dropped = {name for name, value in environ.items() if name not in named and is_secret(name, value)}
+    gone = dropped | {name for name in environ if name not in named and _is_own(name)}
+    return {name: value for name, value in environ.items() if name not in gone}, tuple(sorted(dropped))
+
+
+def _is_own(name: str) -> bool:
+    return any(fnmatchcase(name.upper(), own) for own in credential_data().own)
 
 
 def is_secret(name: str, value: str) -> bool:
@@ -104,8 +112,7 @@ def is_secret(name: str, value: str) -> bool:
 
 
 def _leads_to_agent(upper: str) -> bool:
-    agents = credential_data().agents
-    return upper in agents or any(fnmatchcase(upper, agent) for agent in agents if "*" in agent)
+    return upper in credential_data().agents
 
 
 def holds_secret(name: str, value: str) -> bool:
@@ -167,7 +174,7 @@ def masked_globs(
     data = credential_data()
     homes = dict.fromkeys((*([home] if home else []), *others))
     own = tuple(f"{_literal(one)}/{path}" for one in homes for path in data.home_paths)
-    added = tuple(_absolute(glob, home, workspace) for glob in mask)
+    added = tuple(absolute_glob(glob, home, workspace) for glob in mask)
     return tuple(dict.fromkeys((*own, *data.absolute_paths, *added)))
 
 
@@ -200,10 +207,15 @@ def masked_paths(
     return tuple(kept)
 
 
-def _absolute(glob: str, home: str | None, workspace: str) -> str:
-    if glob.startswith("~/") and home:
-        return f"{_literal(home)}/{glob[2:]}"
-    return glob if glob.startswith("/") else f"{_literal(workspace)}/{glob}"
+def absolute_glob(glob: str, home: str | None, workspace: str) -> str:
+    """Give the absolute glob of one of ``credentials.mask``: ``~/`` is the home, relative ones begin at the workspace.
+
+    A ``/`` at its end is left out: a file is masked like a directory.
+    """
+    whole = glob if glob.startswith("/") else f"{_literal(workspace)}/{glob}"
+    if (glob == "~" or glob.startswith("~/")) and home:
+        whole = f"{_literal(home)}{glob[1:]}"
+    return whole.rstrip("/") or "/"
 
 
 def _literal(directory: str) -> str:

@@ -1,18 +1,24 @@
-"""Shared places, seen from outside the trial: what changes there, whoever does it (inotify(7)).
+"""Places that are written in place, seen from outside the trial: what changes there, whoever does it (inotify(7)).
 
 In: places. Out: sightings, and holes: spans in which something may have gone unseen. The rule it keeps: the watch
 stands before the trial is released, and whatever it could not watch is said.
 
-The kernel tells paths, not who did it; which of the changes were the trial's own is found in the log. It cannot see:
-stores into shared mappings, and what is changed on another machine (network file systems).
+The kernel tells paths, not who did it; which of the changes were the trial's own is found in the log. It cannot see
+stores into shared mappings: whoever makes them has had the file open for writing, so a workspace is also watched for
+such files being closed, and `find_held` tells which are still open. What is changed on another machine (network file
+systems) is not seen at all.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import signal
+import stat
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -28,6 +34,8 @@ MOST_SIGHTINGS = 500_000
 _WAIT_MS = 100
 
 _CREATED, _MODIFIED, _DELETED, _MOVED, _ATTRIBUTES = "created", "modified", "deleted", "moved", "attributes"
+_CLOSED = "closed"
+_SETSIG = 10  # F_SETSIG of <linux/fcntl.h>, which Python has no name for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +63,16 @@ def _now_ns() -> int:
 class PlaceWatch:
     """Watches some places, in a thread of its own, from ``with`` to `finish` or the end of the ``with``."""
 
-    def __init__(self, places: tuple[bytes, ...]) -> None:
+    def __init__(self, places: tuple[bytes, ...], *, hidden: bytes = b"", closing: bool = False) -> None:
         """Name the places; nothing is watched yet.
 
         Args:
             places: absolute paths of files and directories, free of symlinks.
+            hidden: a directory that is left out, the one of our runs.
+            closing: tell also of files that are closed after they were open for writing.
         """
-        self._places = places
+        self._places, self._hidden, self._closing = places, hidden, closing
+        self._told: set[tuple[bytes, str]] = set()
         self._paths: dict[int, bytes] = {}
         self._moving: dict[int, bytes] = {}
         self._sightings: list[Sighting] = []
@@ -69,10 +80,18 @@ class PlaceWatch:
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="supervise-places", daemon=True)
         self._since_ns = 0
-        self._full = False
+        self._full = self._closed = False
 
     def __enter__(self) -> Self:
         """Watch everything that is there, then begin to read."""
+        self.begin()
+        self._thread.start()
+        return self
+
+    def begin(self) -> None:
+        """Watch everything that is there; what is seen waits in the kernel until the ``with`` begins."""
+        if self._since_ns:
+            return
         import inotify_simple  # noqa: PLC0415 - only trials that share something need it
 
         flags = inotify_simple.flags
@@ -87,6 +106,8 @@ class PlaceWatch:
             flags.MOVED_TO: _MOVED,
             flags.MOVE_SELF: _MOVED,
         }
+        if self._closing:
+            self._changes[flags.CLOSE_WRITE] = _CLOSED
         self._mask = 0
         for flag in self._changes:
             self._mask |= flag
@@ -94,8 +115,6 @@ class PlaceWatch:
         self._since_ns = _now_ns()
         for place in self._places:
             self._watch_below(place)
-        self._thread.start()
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """End the watch."""
@@ -106,6 +125,8 @@ class PlaceWatch:
         if self._thread.is_alive():
             self._ending.set()
             self._thread.join()
+        if self._since_ns and not self._closed:
+            self._closed = True
             self._inotify.close()
         return Seen(sightings=tuple(self._sightings), holes=tuple(self._holes))
 
@@ -116,6 +137,8 @@ class PlaceWatch:
         waiting = [path]
         while waiting:
             here = waiting.pop()
+            if here == self._hidden:
+                continue
             if not self._watch(here):
                 return
             with suppress(OSError), os.scandir(here) as entries:
@@ -154,6 +177,7 @@ class PlaceWatch:
             for path in self._moving.values():
                 self._forget_below(path)
             self._moving.clear()
+            self._told.clear()
             self._since_ns = began_ns
 
     def _take(self, event: inotify_simple.Event, seen_ns: int) -> None:
@@ -203,6 +227,9 @@ class PlaceWatch:
                 self._paths[number] = new + path[len(old) :]
 
     def _see(self, path: bytes, change: str, seen_ns: int) -> None:
+        if (path, change) in self._told:  # read in one go: the same span
+            return
+        self._told.add((path, change))
         if len(self._sightings) >= MOST_SIGHTINGS:
             if not self._full:
                 self._full = True
@@ -212,3 +239,30 @@ class PlaceWatch:
 
     def _hole(self, path: bytes, why: str) -> None:
         self._holes.append(Hole(path=path, why=why, since_ns=self._since_ns, seen_ns=_now_ns()))
+
+
+def find_held(paths: Iterable[bytes]) -> Iterator[tuple[bytes, str]]:
+    """Find files that somebody has open for writing, or mapped so, with what is known of each.
+
+    The kernel is asked for a lease to read, which it refuses as long as anybody can write (fcntl(2), F_SETLEASE); it
+    is given back at once.
+
+    Args:
+        paths: absolute; of what is no regular file nothing is told.
+    """
+    for path in paths:
+        try:
+            opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        except OSError as err:
+            if err.errno not in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO}:
+                yield path, f"whether it is open for writing is not known: {(err.strerror or str(err)).lower()}"
+            continue
+        try:
+            if stat.S_ISREG(os.fstat(opened).st_mode):
+                fcntl.fcntl(opened, _SETSIG, signal.SIGURG)  # who comes between sends us this, and it is ignored
+                fcntl.fcntl(opened, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+                fcntl.fcntl(opened, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        except OSError as err:
+            yield path, "" if err.errno == errno.EAGAIN else "the file system does not tell whether it is open"
+        finally:
+            os.close(opened)

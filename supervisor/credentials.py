@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from policies.canonical import policy_to_mapping
 from policies.credentials import (
     Secret,
+    absolute_glob,
     credential_data,
     filter_environ,
     find_secrets,
@@ -85,7 +86,7 @@ class Credentials:
         from probes.gateway.lookout import Lookout  # noqa: PLC0415 - see above
 
         values = ((self.run, decoy.form, value) for decoy in self.decoys for value in decoy.values)
-        spotter = spotter_of(dict.fromkeys(values))
+        spotter = spotter_of(dict.fromkeys(values), twice=True)
         return Lookout(self.run, spotter) if spotter else None
 
     def globs(self) -> tuple[str, ...]:
@@ -106,7 +107,8 @@ class Credentials:
         data = credential_data()
         placed = tuple(self._placed())
         hidden = [path for path in masked if path not in {planted.path for planted in self.planted}]
-        own = masked_globs(None, workspace=self.workspace, mask=tuple(_with_home(self.mask, self.home)))
+        mask = tuple(absolute_glob(glob, self.home, self.workspace) for glob in self.mask)
+        own = masked_globs(None, workspace=self.workspace, mask=mask)
         yield (
             CredentialGuarded,
             {
@@ -280,8 +282,3 @@ def _named_sockets(environ: Mapping[str, str]) -> Iterator[str]:
         path = value.removeprefix("unix:").removeprefix("path=").removeprefix("//").split(",")[0]
         if path.startswith("/"):
             yield path
-
-
-def _with_home(mask: tuple[str, ...], home: str | None) -> Iterator[str]:
-    for glob in mask:
-        yield f"{home}/{glob[2:]}" if glob.startswith("~/") and home else glob

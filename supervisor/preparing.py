@@ -5,7 +5,6 @@ In: a `RunRequest`. Out: `Prepared`, whose manifest is on disk. Nothing of the t
 
 from __future__ import annotations
 
-import glob
 import grp
 import hashlib
 import os
@@ -38,6 +37,7 @@ from supervisor.log.keys import ENVIRONMENT, KeyStore, SigningKey, parse_signing
 from supervisor.log.room import find_wait_s
 from supervisor.machine import boot_id, machine_id
 from supervisor.manifest import Started, describe_run
+from supervisor.masking import existing, require_maskable
 from supervisor.redacting import redact_policy
 from supervisor.request import RunRequest, check_request
 from supervisor.streams import is_open
@@ -114,6 +114,7 @@ def prepare(request: RunRequest) -> Prepared:
         workspace=workspace,
         user_home=user.home,
     )
+    require_maskable(credentials.mask, workspace=credentials.workspace, home=credentials.home)
     told_policy = redact_policy(request.policy, credentials.redactor)
     environ = {**credentials.environ, trial_notes.VARIABLE: trial_notes.PATH}
     key, key_file = _signing_key(request, home)
@@ -277,7 +278,7 @@ def _view(
 ) -> ViewSpec:
     masks = masked_paths(
         credentials.home,
-        _existing,
+        existing,
         workspace=credentials.workspace,
         mask=credentials.mask,
         others=credentials.others,
@@ -333,12 +334,6 @@ def _writable(request: RunRequest, workspace: Path) -> tuple[bytes, ...] | None:
 
 def _memory(limits: tuple[Limit, ...]) -> int | None:
     return next((int(limit.amount) for limit in limits if limit.resource is Resource.MEMORY), None)
-
-
-def _existing(pattern: str) -> list[str]:
-    if not glob.has_magic(pattern):
-        return [pattern] if os.path.lexists(pattern) else []
-    return glob.glob(pattern, recursive=True, include_hidden=True)  # noqa: PTH207 - Path.glob takes no absolute one
 
 
 def _stdio(closed: frozenset[int], *, to_stderr: bool) -> Standard:

@@ -16,7 +16,7 @@ from supervisor.preparing import prepare, prepare_writes
 from supervisor.request import Outcome, RunRequest
 from supervisor.signals import Signals
 from supervisor.trial import hold_trial
-from supervisor.watching import watched
+from supervisor.watching import watch_workspace, watched
 
 
 def run(request: RunRequest) -> Outcome:
@@ -32,10 +32,11 @@ def run(request: RunRequest) -> Outcome:
         signals = stack.enter_context(Signals())
         prepared = prepare(request)
         stack.enter_context(fullness_told(prepared.run.path))
+        writers = stack.enter_context(watch_workspace(prepared))
         stage = prepare_writes(prepared)
         stack.callback(stage.close)
         trial = stack.enter_context(hold_trial(prepared))
-        stack.enter_context(watched(trial))
+        stack.enter_context(watched(trial, writers))
         if prepared.terminal is not None and trial.box.pty_master is not None:
             prepared.terminal.attach(trial.box.pty_master)
             stack.callback(prepared.terminal.close)

@@ -9,19 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 import msgspec
 
-from supervisor.errors import LogError, LogUnsealedError, UsageError
+from supervisor.errors import LogError, LogUnsealedError, PolicyError, UsageError
 from supervisor.launch.registry import Registry, read_registry
 from supervisor.launch.state import Home, RunDir
-from supervisor.reading import verify_run
+from supervisor.manifest import read_manifest
+from supervisor.reading import addenda, verify_run
 from supervisor.report.separation import separation_json
 from supervisor.staged import applied_afterwards
 from supervisor.values import dataclass
+from supervisor.verdict.indexing import asked_contacts
 from supervisor.verdict.pairs import FULL, Separated, separate_pairs
-from supervisor.verdict.run_index import RunIndex, applied_later, decode_index, head_of
+from supervisor.verdict.run_index import SCHEMA, RunIndex, applied_later, decode_index, head_of
 
 _NAMED = 5
 """How many runs a warning names."""
@@ -92,28 +95,29 @@ def separate_runs(home: Home, references: Sequence[str]) -> RunsSeparated:
         UsageError: fewer than two different runs are named, or a reference means more than one run.
     """
     runs, repeated = _resolve(home, references)
-    if len(runs) < 2:  # noqa: PLR2004
-        message = f"expected two or more different runs, got {len(runs)}"
+    judged = _Judged(runs)
+    if judged.asked < 2:  # noqa: PLR2004
+        message = f"expected two or more different runs, got {judged.asked}"
         raise UsageError(message, place="separate", hint="`supervise ls` lists the runs")
     registry = read_registry(home.path)
-    judged = _Judged(runs)
     for name, run in _in_between(home, registry, judged.heads):
         judged.add_between(name, run)
-    heads = judged.heads[: len(runs)]
+    heads = judged.heads[: judged.asked]
     known = {head.run for head in heads}
     lines = {entry.digest for entry in registry.entries}
     unregistered = (head.run for head in heads if head.registered is not None and head.registered not in lines)
     there = {run.id for run in home.all()}
     return RunsSeparated(
         heads=tuple(heads),
-        between=tuple(judged.heads[len(runs) :]),
-        found=separate_pairs(judged.heads, judged.indexes, asked=len(runs)),
-        repeated=repeated,
-        missing=tuple(dict.fromkeys(entry.run for entry in registry.entries if entry.run not in there)),
+        between=tuple(judged.heads[judged.asked :]),
+        found=separate_pairs(judged.heads, judged.indexes, asked=judged.asked),
+        repeated=tuple(dict.fromkeys((*repeated, *judged.repeated))),
+        missing=tuple(dict.fromkeys(entry.run for entry in registry.entries if entry.run not in there | known)),
         unsealed=tuple(name for name in _unsealed(home, registry) if name not in known),
         registry=(
             *registry.problems,
             *(f"{run} is not in the registry as its log says" for run in unregistered),
+            *(f"{run} is kept under another name, {name}" for name, run in judged.renamed),
             *(f"{name} ran here too, and whether it lay in between is not known: {why}" for name, why in judged.unread),
         ),
     )
@@ -125,20 +129,44 @@ class _Judged:
     def __init__(self, runs: dict[str, RunDir | None]) -> None:
         self.heads: list[RunIndex] = []
         self.unread: list[tuple[str, str]] = []
+        self.repeated: list[str] = []
+        self.renamed: list[tuple[str, str]] = []
         self._runs: list[RunDir | None] = []
         self._whole: list[RunIndex] = []
+        self._ids: set[str] = set()
+        absent: list[str] = []
         for name, run in runs.items():
-            self._add(_load(name, run), run)
+            if run is None:
+                absent.append(name)
+            else:
+                self._add_asked(name, run)
+        for name in absent:
+            if name not in self._ids:  # else it was moved, and is here under another name
+                self._add(_load(name, None), None)
+        self.asked = len(self.heads)
+
+    def _add_asked(self, name: str, run: RunDir) -> None:
+        """Add one that was asked about. A copy of one that is there is the same run, whatever it is called."""
+        index = _load(name, run)
+        if index.run != name:
+            self.renamed.append((name, index.run))
+        if index.run in self._ids:
+            self.repeated.append(name)
+        else:
+            self._add(index, run)
 
     def add_between(self, name: str, run: RunDir) -> None:
         """Add one that nobody asked about: what is not known of it is told, and joins nothing."""
         index = _load(name, run)
+        if index.run in self._ids:
+            return
         if index.problem is None:
             self._add(index, run)
         else:
             self.unread.append((name, index.problem))
 
     def _add(self, index: RunIndex, run: RunDir | None) -> None:
+        self._ids.add(index.run)
         self.heads.append(head_of(index))
         self._runs.append(run)
         if len(self._runs) <= FULL:
@@ -200,30 +228,43 @@ def _resolve(home: Home, references: Sequence[str]) -> tuple[dict[str, RunDir | 
 
 def _load(name: str, run: RunDir | None) -> RunIndex:
     """Read the index of a run that its log vouches for, or say why there is none."""
-    if run is None:
-        return RunIndex(run=name, problem="there is no such run")
+    problem = "there is no such run"
     try:
-        verify_run(run)
+        if run is not None:
+            verify_run(run)
+            index = _read_index(run)
+            if index.schema == SCHEMA:
+                return index
+            problem = f"its index is of another version: expected {SCHEMA}, got {index.schema}"
     except LogUnsealedError:
-        return RunIndex(run=name, problem="it was never sealed")
+        problem = "it was never sealed"
     except LogError as err:
-        return RunIndex(run=name, problem=f"it does not verify: {err}")
-    try:
-        index = _read_index(run)
+        problem = f"it does not verify: {err}"
     except FileNotFoundError:
-        return RunIndex(run=name, problem="it was sealed by a version that kept no index of what it met")
-    except (OSError, msgspec.DecodeError) as err:
-        return RunIndex(run=name, problem=f"its index cannot be read: {err}")
-    return index
+        problem = "it was sealed by a version that kept no index of what it met"
+    except (OSError, msgspec.DecodeError, PolicyError) as err:
+        problem = f"its index cannot be read: {err}"
+    return RunIndex(run=name, problem=problem)
 
 
 def _read_index(run: RunDir) -> RunIndex:
     """Read what was sealed, and add what was applied of the stage since."""
-    index = decode_index(run.index.read_bytes())
+    index = _settled_later(decode_index(run.index.read_bytes()), run)
     if not index.staged:
         return index
     applied = applied_afterwards(run)
     return index if applied is None else applied_later(index, *applied)
+
+
+def _settled_later(index: RunIndex, run: RunDir) -> RunIndex:
+    """Add what was read to ask services after the run: until its last addendum was sealed."""
+    later = addenda(run)
+    if not later:
+        return index
+    policy = read_manifest(run.read_manifest(), place=str(run.manifest)).policy
+    last_ns = max(one.completion.stat().st_mtime_ns for one in later)
+    asked = (asked_contacts(policy, run.id, service.name, index.ended_ns, last_ns) for service in policy.services)
+    return msgspec.structs.replace(index, contacts=(*index.contacts, *chain.from_iterable(asked)))
 
 
 def _read_again(heads: Sequence[RunIndex], runs: Sequence[RunDir | None]) -> Iterator[RunIndex]:

@@ -10,12 +10,14 @@ import posixpath
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from supervisor import clock
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.file_facts import ABSENT, Sight
 from supervisor.launch.mounts import is_below
 from supervisor.launch.registry import began_ns
-from supervisor.launch.sights import find_grounds, look
+from supervisor.launch.sights import find_grounds, find_socket, look
 from supervisor.launch.stage import Stage
 from supervisor.verdict.indexing import paths_met
 from supervisor.verdict.run_index import RunIndex, with_sights
@@ -47,8 +49,12 @@ def look_at_found(trial: Trial, stage: Stage | InPlace, facts: Facts, workspace:
 
 
 def add_sights(index: RunIndex, found: tuple[Sight, ...]) -> RunIndex:
-    """Add to an index what was found, what is there now of what was changed, and where its places lie."""
+    """Add to an index what was found, what is there now of what was changed, and where its places and sockets lie."""
     places = tuple(place for place in (*index.places, index.workspace) if place)
+    servers = ((server, find_socket(server.address)) for server in index.servers)
+    index = msgspec.structs.replace(
+        index, servers=tuple(msgspec.structs.replace(server, socket=file) for server, file in servers)
+    )
     return with_sights(
         index,
         found=found,

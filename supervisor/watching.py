@@ -7,14 +7,16 @@ told from the log: a change that an event of the trial explains is the trial's o
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from policies.types import FilesMode
 from probes.kernel.watching import overlay_devices, plan_looks
+from supervisor import clock
 from supervisor.events import Event, Origin, PlaceChanged, PlaceDeclared, PlaceUnwatched, ReferenceLinked
+from supervisor.launch.left import names_left
 from supervisor.launch.mounts import parse_mountinfo
 from supervisor.values import dataclass, replace
 
@@ -25,7 +27,13 @@ if TYPE_CHECKING:
     from supervisor.launch.inplace import InPlace
     from supervisor.launch.sharing import SharedStates
     from supervisor.launch.stage import Stage
+    from supervisor.preparing import Prepared
     from supervisor.trial import Trial
+
+
+_STREAMS = 3
+_CONTENT = frozenset({"created", "modified", "moved", "closed"})
+"""What the watch sees of a file that has other content then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +45,32 @@ class Sharing:
 
 
 @contextmanager
-def watched(trial: Trial) -> Iterator[None]:
+def watch_workspace(prepared: Prepared) -> Iterator[PlaceWatch | None]:
+    """Begin to watch a workspace that is written in place, before it is recorded what is in it; None for a staged one.
+
+    Nothing is read yet, since that takes a thread, and a box is still to be forked.
+    """
+    if prepared.request.policy.files.mode is not FilesMode.DIRECT:
+        yield None
+        return
+    from probes.shared import PlaceWatch  # noqa: PLC0415 - most trials are staged
+
+    home = os.fsencode(prepared.home.path)
+    watch = PlaceWatch((os.fsencode(prepared.workspace),), hidden=home, closing=True)
+    try:
+        watch.begin()
+        yield watch
+    finally:
+        watch.finish()
+
+
+@contextmanager
+def watched(trial: Trial, writers: PlaceWatch | None) -> Iterator[None]:
     """Watch the places of a trial that is held, and tell what they are.
+
+    Args:
+        trial: that is held.
+        writers: the watch of a workspace that is written in place, which was begun.
 
     Raises:
         MachineError: there is no room for what shared places were before.
@@ -49,7 +81,8 @@ def watched(trial: Trial) -> Iterator[None]:
     in_place = {view.workspace: prepared.spec.view.workspace} if files.mode is FilesMode.DIRECT else {}
     shown = {path: view.shown_at(path) for path in declared.shared}
     everywhere = [name for names in shown.values() for name in names]
-    looks = plan_looks(mounts, shared=(*everywhere, *in_place), hidden=declared.hidden)
+    trial.left_names = names_left(prepared.home.path)
+    looks = plan_looks(mounts, shared=(*everywhere, *in_place), hidden=declared.hidden, left=trial.left_names)
     trial.witness.look_for(looks)
     places = [
         *((path, (named, *shown[path]), "shared") for path, named in declared.shared.items()),
@@ -63,40 +96,56 @@ def watched(trial: Trial) -> Iterator[None]:
             names=tuple(dict.fromkeys(name for name in names if name != path)),
             hidden=sort == "hidden",
             workspace=sort == "workspace",
+            watched=sort != "hidden",
             devices=() if sort == "hidden" else looks.devices or (),
             total=len(places),
         )
     overlays = overlay_devices(mounts) if declared.linked else ()
     for path, device, inode in declared.linked:
         trial.record(ReferenceLinked, path=path, devices=(device, *overlays), inode=inode)
-    if not declared.shared:
+    with ExitStack() as stack:
+        if writers is not None:
+            trial.writers = stack.enter_context(writers)
+        if declared.shared:
+            trial.sharing = stack.enter_context(_shared(trial, shown))
         yield
-        return
+
+
+@contextmanager
+def _shared(trial: Trial, shown: Mapping[bytes, tuple[bytes, ...]]) -> Iterator[Sharing]:
+    """Watch the shared places, which the trial sees by these names too, and record what is in them."""
     from probes.shared import PlaceWatch  # noqa: PLC0415 - most trials share nothing
     from supervisor.launch.sharing import SharedStates  # noqa: PLC0415 - likewise
 
+    prepared, declared = trial.prepared, trial.prepared.declared
     own = {name: path for path in declared.shared for name in (path, *shown[path])}
     states = SharedStates(prepared.run.before_shared, own, state=os.fsencode(prepared.home.path))
     with PlaceWatch(tuple(declared.shared)) as watch:
         # What is changed while it is recorded is seen by the watch.
-        states.prepare(limit_bytes=files.before_limit)
-        trial.sharing = Sharing(watch=watch, states=states)
-        yield
+        states.prepare(limit_bytes=prepared.request.policy.files.before_limit)
+        yield Sharing(watch=watch, states=states)
 
 
 def record_foreign(trial: Trial, events: Iterable[Event]) -> None:
-    """Record what others did to shared places, and when they may have gone unseen; the watch has ended then.
+    """Record what others did to places that are written in place, and when they may have gone unseen.
+
+    The watch has ended then.
 
     Args:
         trial: of which nothing is alive.
         events: of the whole log so far.
     """
-    if trial.sharing is None:
+    watches = [trial.sharing.watch] if trial.sharing is not None else []
+    watches += [trial.writers] if trial.writers is not None else []
+    if not watches:
         return
     from supervisor.evidence.foreign import find_foreign  # noqa: PLC0415 - most trials share nothing
 
-    seen = trial.sharing.watch.finish()
-    for sight in find_foreign(seen.sightings, events) if seen.sightings else ():
+    if trial.writers is not None:
+        _record_held(trial, trial.writers)
+    seen = [watch.finish() for watch in watches]
+    sightings = [sight for one in seen for sight in one.sightings]
+    for sight in find_foreign(sightings, events) if sightings else ():
         trial.record(
             PlaceChanged,
             origin=Origin.SERVICE,
@@ -105,8 +154,41 @@ def record_foreign(trial: Trial, events: Iterable[Event]) -> None:
             since_ns=sight.since_ns,
             seen_ns=sight.seen_ns,
         )
-    for hole in seen.holes:
+    for hole in (hole for one in seen for hole in one.holes):
         trial.record(PlaceUnwatched, path=hole.path, why=hole.why, since_ns=hole.since_ns, seen_ns=hole.seen_ns)
+
+
+def _record_held(trial: Trial, writers: PlaceWatch) -> None:
+    """Record which of the files that were written somebody has open for writing still: anybody but the trial.
+
+    What the caller gave the trial as a standard stream is left out: that is told as given, and we hold it, too.
+    """
+    from probes.shared import find_held  # noqa: PLC0415 - likewise
+
+    since_ns = clock.boottime_ns()
+    own = {_file_of(os.fstat(number)) for number in range(_STREAMS) if _is_open(number)}
+    sightings = writers.finish().sightings
+    for path, why in find_held(dict.fromkeys(sight.path for sight in sightings if sight.change in _CONTENT)):
+        with suppress(OSError):
+            if _file_of(os.lstat(path)) in own:
+                continue
+        span = {"path": path, "since_ns": since_ns, "seen_ns": clock.boottime_ns()}
+        if why:
+            trial.record(PlaceUnwatched, why=why, **span)
+        else:
+            trial.record(PlaceChanged, origin=Origin.SERVICE, change="held", **span)
+
+
+def _file_of(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
 
 
 def observed(trial: Trial, paths: Sequence[bytes], elsewhere: Observe) -> dict[bytes, Observed]:

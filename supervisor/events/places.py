@@ -15,6 +15,7 @@ class PlaceDeclared(Event, frozen=True, kw_only=True):
         names: further absolute paths of it: as it was declared, and where other mounts show it.
         hidden: it must not be seen; else it is shared.
         workspace: it is the workspace, which is written in place.
+        watched: whoever else changes it is seen, but for what `PlaceUnwatched` tells.
         devices: of the file systems of a shared place, as file events have them; empty when they prove nothing.
         total: how many places were declared: all of them are told before the trial is released.
     """
@@ -23,14 +24,16 @@ class PlaceDeclared(Event, frozen=True, kw_only=True):
     names: tuple[bytes, ...] = ()
     hidden: bool = False
     workspace: bool = False
+    watched: bool = False
     devices: tuple[int, ...] = ()
     total: int = 1
 
 
 class PlaceChanged(Event, frozen=True, kw_only=True):
-    """Somebody else than the trial changed a shared place: another run, a service, the host.
+    """Somebody else than the trial changed a place that is written in place: another run, a service, the host.
 
-    ``change`` is created, modified, deleted, moved or attributes; it happened between ``since_ns`` and ``seen_ns``.
+    ``change`` is created, modified, deleted, moved or attributes, and in a workspace also closed (somebody had it open
+    for writing) or held (somebody still has, when the trial is over); it happened between ``since_ns`` and ``seen_ns``.
     """
 
     path: bytes
@@ -40,7 +43,7 @@ class PlaceChanged(Event, frozen=True, kw_only=True):
 
 
 class PlaceUnwatched(Event, frozen=True, kw_only=True):
-    """From ``since_ns`` to ``seen_ns`` changes of a shared place by others may have gone unseen; ``why`` says so."""
+    """From ``since_ns`` to ``seen_ns`` changes of a place by others may have gone unseen; ``why`` says so."""
 
     path: bytes
     why: str
@@ -49,7 +52,7 @@ class PlaceUnwatched(Event, frozen=True, kw_only=True):
 
 
 class Sighting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What the watch of a shared place saw, whoever did it; no event yet. Fields as in `PlaceChanged`."""
+    """What the watch of a place saw, whoever did it; no event yet. Fields as in `PlaceChanged`."""
 
     path: bytes
     change: str

@@ -293,6 +293,7 @@ class _Folds:
             cut=self.files.cut_events(cast),
             gateway=self.flows.account(),
             datagram_sockets=self.contacts.datagram_sockets(cast),
+            watched=any(place.workspace and place.watched for place in self.looks.declared),
         )
 
 

@@ -56,12 +56,14 @@ class Noted:
         cut: events of changes whose path was not whole.
         gateway: what the gateway said of itself.
         datagram_sockets: events in which datagram sockets of the unix family were made.
+        watched: whoever else wrote a workspace that is written in place was seen.
     """
 
     departures: tuple[MembershipLeft, ...] = ()
     counted: TrialCounted | None = None
     cut: tuple[int, ...] = ()
     datagram_sockets: tuple[int, ...] = ()
+    watched: bool = False
     gateway: GatewayAccount = field(default_factory=GatewayAccount)
 
 
@@ -86,7 +88,7 @@ def find_gaps(
         *_cut(noted.cut),
         *_counted(noted.counted, line),
         *_gateway(noted.gateway, noted.counted),
-        *_direct(policy, line),
+        *(() if noted.watched else _direct(policy, line)),
         *_datagrams(policy, noted.datagram_sockets),
     )
 
@@ -205,7 +207,7 @@ def _lineage(processes: tuple[Process, ...], line: Timeline, cast: Cast, names: 
 
 
 def _direct(policy: Policy, line: Timeline) -> Iterator[Gap]:
-    """In direct mode the outcome lies where every program of the machine can write, and nobody watches those."""
+    """In direct mode the outcome lies where every program of the machine can write, and nobody watched those."""
     if policy.files.mode is FilesMode.DIRECT and line.released_ns is not None:
         text = "the workspace is written in place: other programs of this machine could write it unseen"
         costs = frozenset({"finality", "separation"})

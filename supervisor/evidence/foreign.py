@@ -4,7 +4,8 @@ The laws:
 
 1. The watch sees paths and no processes: a change is the trial's own when an event of the trial changed that path in
    this way in the same span of time. What is left was somebody else's.
-2. A span is wider than it was: the watch is read after the change, and a call is told after it has worked. Who changes
+2. A file that was open for writing and is closed was the trial's to close if the trial ever had it open so.
+3. A span is wider than it was: the watch is read after the change, and a call is told after it has worked. Who changes
    the same path within it is not told apart from the trial; the states before and after are, by the reconciliation.
 """
 
@@ -33,6 +34,8 @@ from supervisor.events.places import Sighting
 
 SLACK_NS = 50_000_000
 _FOR_EVER = 1 << 62
+
+_CLOSING = ("closed",)
 
 _Span = tuple[int, int]
 _Key = tuple[bytes, str]
@@ -86,6 +89,7 @@ class _Own:
 
     def _add_change(self, event: FileEvent) -> None:
         at_ns, ways = event.time_ns, _WAYS.get(type(event), ())
+        self._add_closing(event)
         match event:
             case FileOpened() if not (event.created or event.truncates):
                 return
@@ -98,6 +102,16 @@ class _Own:
             case _:
                 pass
         self._put(event.path, ways, at_ns, at_ns, by_name=not event.inode)
+
+    def _add_closing(self, event: FileEvent) -> None:
+        """Note what the trial may close after writing, at any time; a file can have another name by then."""
+        match event:
+            case FileOpened(writes=True) | FileWritten() | FileMapped():
+                self._put(event.path, _CLOSING, event.time_ns, _FOR_EVER, by_name=not event.inode)
+            case FileRenamed() | FileLinked():
+                self._put(event.new_path, _CLOSING, event.time_ns, _FOR_EVER, by_name=True)
+            case _:
+                return
 
     def _put(self, path: bytes, ways: tuple[str, ...], first_ns: int, last_ns: int, *, by_name: bool = False) -> None:
         path = self._own_name(path)

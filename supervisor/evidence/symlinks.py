@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from supervisor.events import Kind
 from supervisor.evidence.file_facts import Observed
+from supervisor.evidence.places import UNREACHABLE
 
 
 class Symlinks:
@@ -40,6 +41,8 @@ class Symlinks:
         """Tell whether a change of this path was told under a name that leads here through a symlink."""
         if not self._by_name:
             for told in self._told():
+                if told.startswith(UNREACHABLE):
+                    continue  # the name of a descriptor that was given: no path of the trial's leads there
                 self._by_name[posixpath.basename(told)].append(told)
         return any(self._leads(told, path) for told in self._by_name.get(posixpath.basename(path), ()))
 

@@ -110,3 +110,18 @@ def find_grounds(places: Iterable[bytes]) -> Iterator[Ground]:
         for mount in mounts:
             if mount.path.startswith(below):
                 yield Ground(mount.path, mount.device.decode(), mount.root)
+
+
+def find_socket(address: str) -> tuple[int, int] | None:
+    """Give device and inode of a unix socket, however it is called; None for any other address, and what is not there.
+
+    Args:
+        address: ``unix:/PATH`` or ``HOST:PORT``.
+    """
+    if not address.startswith("unix:/"):
+        return None
+    try:
+        found = os.stat(address.removeprefix("unix:"))  # noqa: PTH116 - as above
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if stat.S_ISSOCK(found.st_mode) else None

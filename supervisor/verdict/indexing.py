@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from policies.types import FilesMode, Policy, ServiceState
+from policies.types import FilesMode, Policy, Service, ServiceState
 from supervisor.evidence.credentials import CREATED, PASSED
 from supervisor.evidence.facts import Facts, Route, Touch
 from supervisor.evidence.file_facts import EVERYTHING, FileHistory, state_digest
 from supervisor.evidence.guard import CANARY
 from supervisor.evidence.naming import show
 from supervisor.evidence.said import GradeRun
+from supervisor.verdict.adapters import addresses, is_unwitnessed, paths
 from supervisor.verdict.judge import Judgement
 from supervisor.verdict.run_index import Contact, Lock, Mark, RunIndex, Secret, Server
 
@@ -34,6 +35,7 @@ def index_run(
     run: str,
     workspace: bytes,
     places: tuple[bytes, ...] = (),
+    left: tuple[bytes, ...] = (),
     registered: str | None = None,
 ) -> RunIndex:
     """Make the index of one run.
@@ -45,6 +47,7 @@ def index_run(
         run: its id.
         workspace: absolute, as the host names it.
         places: the shared ones, absolute and free of symlinks.
+        left: names that earlier runs left: of other paths outside of its places look-ups are not told.
         registered: digest of its line in the registry.
     """
     line = facts.timeline
@@ -60,13 +63,13 @@ def index_run(
         ended_ns=ended_ns + offset_ns,
         workspace=workspace,
         places=places,
-        contacts=tuple(_contacts(facts, policy, workspace, offset_ns)),
+        contacts=tuple(_contacts(facts, policy, run, workspace, frozenset(left), offset_ns)),
         staged=tuple(_staged(facts, policy, workspace, offset_ns)),
         servers=tuple(_servers(facts, policy, offset_ns)),
         secrets=tuple(_secrets(facts, run)),
         locks=tuple(_locks(facts, offset_ns, ended_ns)),
         contention=tuple(_contention(facts)),
-        gaps=tuple(_gaps(facts)),
+        gaps=tuple(_gaps(facts, policy)),
         later=tuple(_later(judgement)),
         assumptions=judgement.separation.assumptions,
     )
@@ -75,7 +78,9 @@ def index_run(
 def paths_met(facts: Facts, workspace: bytes) -> dict[bytes, bool]:
     """Give the paths of the host that a run met, and of each whether that nothing was there was met too."""
     met = {_absolute(history, workspace): False for history in facts.files if history.in_workspace or history.shared}
-    met |= dict.fromkeys((read.path for read in facts.reads if not read.path.startswith(_KERNEL)), False)
+    met |= dict.fromkeys(
+        (read.path for read in facts.reads if read.how != "looked" and not read.path.startswith(_KERNEL)), False
+    )
     for touch in facts.touches:
         met[touch.path] = met.get(touch.path, False) or touch.error is not None
     for grade in facts.grades:
@@ -88,19 +93,52 @@ def paths_met(facts: Facts, workspace: bytes) -> dict[bytes, bool]:
 # -- contacts with files -------------------------------------------------------------------------------------------
 
 
-def _contacts(facts: Facts, policy: Policy, workspace: bytes, offset_ns: int) -> Iterator[Contact]:
+def _contacts(
+    facts: Facts, policy: Policy, run: str, workspace: bytes, left: frozenset[bytes], offset_ns: int
+) -> Iterator[Contact]:
     states = {_absolute(history, workspace): history for history in facts.files}
     for touch in facts.touches:
         yield _touched(touch, states.get(touch.path), offset_ns)
     told = {touch.path for touch in facts.touches}
     for read in facts.reads:
-        if read.path not in told and not read.path.startswith(_KERNEL) and not _own(states.get(read.path)):
+        if read.path in told or read.path.startswith(_KERNEL) or _own(states.get(read.path)):
+            continue
+        if read.how != "looked" or not left.isdisjoint(read.path.split(b"/")):
             yield _touched(read, None, offset_ns)
     for path, history in states.items():
         if path not in told and history.in_workspace and _reached_host(history, facts, policy):
             yield _left_behind(path, history, facts, policy, offset_ns)
     for grade in facts.grades:
         yield from _graded(grade, states, workspace, offset_ns)
+    yield from _asked(facts, policy, run, offset_ns)
+
+
+def _asked(facts: Facts, policy: Policy, run: str, offset_ns: int) -> Iterator[Contact]:
+    """Give what was read to ask a service: whoever asks for a run is a reader like the trial."""
+    for seen in facts.services:
+        if seen.answers:
+            span = seen.answers[0].asked_ns + offset_ns, seen.answers[-1].at_ns + offset_ns
+            events = tuple(answer.event for answer in seen.answers[:_KEPT_EVENTS])
+            yield from asked_contacts(policy, run, seen.name, *span, events)
+
+
+def asked_contacts(
+    policy: Policy, run: str, service: str, first_ns: int, last_ns: int, events: tuple[int, ...] = ()
+) -> Iterator[Contact]:
+    """Give the contacts of an adapter with files.
+
+    Args:
+        policy: of the run.
+        run: its id.
+        service: name of the one that was asked.
+        first_ns: when it was asked first, wall clock.
+        last_ns: when it answered last.
+        events: its answers, where the run's own log has them.
+    """
+    for one in policy.services:
+        if one.name == service and one.settle is not None:
+            for path, how in paths(one.settle, run):
+                yield Contact(path, how, first_ns, last_ns, events)
 
 
 def _graded(
@@ -189,18 +227,26 @@ def _left_behind(path: bytes, history: FileHistory, facts: Facts, policy: Policy
 
 
 def _servers(facts: Facts, policy: Policy, offset_ns: int) -> Iterator[Server]:
-    """Give whom the trial reached, then whom only we asked for it: what a service says is met by the verdict."""
+    """Give whom the trial reached, then whom only we asked for it: what a service says is met by the verdict.
+
+    A service of the run's own is told by where it was asked: another run may have found the same one there.
+    """
     reached = tuple(_reached(facts, policy, offset_ns))
     yield from reached
     known = {word for server in reached for word in (server.address, server.name) if word is not None}
     services = {service.name: service for service in policy.services}
     for seen in facts.services:
         service = services.get(seen.name)
-        at = service.at or f"service {service.name}" if service else seen.name
-        if service is None or not seen.answers or service.state is ServiceState.PER_RUN or {at, service.name} & known:
+        if service is None or not seen.answers:
             continue
+        at = service.at or f"service {service.name}"
         span = seen.answers[0].asked_ns + offset_ns, seen.answers[-1].at_ns + offset_ns
         events = tuple(answer.event for answer in seen.answers[:_KEPT_EVENTS])
+        for address in addresses(service):
+            if address not in known:
+                yield Server(address, at, service.state.value, *span, events)
+        if service.state is ServiceState.PER_RUN or {at, service.name} & known:
+            continue
         yield Server(at, service.name if service.socket else at, service.state.value, *span, events)
 
 
@@ -274,7 +320,7 @@ def _contention(facts: Facts) -> Iterator[Mark]:
                 return
 
 
-def _gaps(facts: Facts) -> Iterator[Mark]:
+def _gaps(facts: Facts, policy: Policy) -> Iterator[Mark]:
     for gap in facts.gaps:
         if "separation" in gap.costs:
             yield Mark(gap.rule, gap.text, gap.events, gap.route.value)
@@ -284,8 +330,17 @@ def _gaps(facts: Facts) -> Iterator[Mark]:
             yield Mark("unlisted-grader-reads", text, grade.events, Route.FILE.value)
         elif not grade.ended_ns:
             yield Mark("unfinished-grader", "what a grader met is not known", grade.events, Route.FILE.value)
+    shared = {one.name for one in policy.services if one.state is ServiceState.SHARED and _is_unwitnessed(one)}
+    for seen in facts.services:
+        if seen.name in shared and seen.answers:
+            text = f"what the program met that was asked about {seen.name} is not witnessed"
+            yield Mark("unwitnessed-adapter", text, (seen.answers[0].event,), Route.SERVICE.value)
     if facts.timeline.emptied_ns is None:
         yield Mark("not-emptied", "nobody saw it empty: it may still act", (), Route.PROCESS.value)
+
+
+def _is_unwitnessed(service: Service) -> bool:
+    return service.settle is not None and is_unwitnessed(service.settle)
 
 
 def _later(judgement: Judgement) -> Iterator[Mark]:

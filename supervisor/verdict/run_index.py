@@ -6,6 +6,8 @@ nanoseconds of the machine that ran it. Fields are only ever added, each with a 
 
 from __future__ import annotations
 
+from functools import cache
+
 import msgspec
 
 from supervisor.evidence.file_facts import Ground, Sight
@@ -35,7 +37,10 @@ class Contact(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Server(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One server that a run reached. ``state`` is what the policy declares of it, None for nothing."""
+    """One server that a run reached. ``state`` is what the policy declares of it, None for nothing.
+
+    ``socket``: device and inode of the unix socket that it listens at, None where that is not known.
+    """
 
     address: str
     name: str | None
@@ -43,6 +48,16 @@ class Server(msgspec.Struct, frozen=True, array_like=True, gc=False):
     first_ns: int
     last_ns: int
     events: tuple[int, ...] = ()
+    socket: tuple[int, int] | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What tells that two runs had one server: every way to this machine itself is one, whatever it is called."""
+        host, _, port = self.address.rpartition(":")
+        address = self.address
+        if not address.startswith("unix:") and _is_this_machine(host.strip("[]")):
+            address = f"this machine:{port}"
+        return (address,) if self.socket is None else (address, "socket {}:{}".format(*self.socket))
 
 
 class Secret(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -127,12 +142,14 @@ class RunIndex(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     assumptions: tuple[str, ...] = ()
 
 
-_DECODER = msgspec.msgpack.Decoder(RunIndex)
-
-
 def encode_index(index: RunIndex) -> bytes:
     """Write an index as the bytes of its file (MessagePack)."""
     return msgspec.msgpack.encode(index)
+
+
+@cache
+def _decoder() -> msgspec.msgpack.Decoder[RunIndex]:
+    return msgspec.msgpack.Decoder(RunIndex)
 
 
 def decode_index(data: bytes) -> RunIndex:
@@ -141,7 +158,7 @@ def decode_index(data: bytes) -> RunIndex:
     Raises:
         msgspec.DecodeError: it is none.
     """
-    return _DECODER.decode(data)
+    return _decoder().decode(data)
 
 
 def applied_later(index: RunIndex, begun_ns: int, done_ns: int) -> RunIndex:
@@ -199,6 +216,11 @@ def with_sights(
         left_ns=left_ns,
         grounds=grounds,
     )
+
+
+def _is_this_machine(host: str) -> bool:
+    mapped = host.removeprefix("::ffff:")
+    return host in {"localhost", "::1", "::", "0.0.0.0"} or mapped.startswith("127.")  # noqa: S104 - nobody binds
 
 
 def _with_state(sight: Sight, before: str | None) -> Sight:

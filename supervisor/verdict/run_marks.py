@@ -114,7 +114,7 @@ def _acting_later(heads: Sequence[RunIndex], run: int, beside: int) -> Iterator[
 
 def _in_want(heads: Sequence[RunIndex], run: int, beside: int) -> Iterator[Finding]:
     index, other = heads[run], heads[beside]
-    if index.contention and index.released_ns < other.ended_ns and other.released_ns < index.ended_ns:
+    if index.contention and _at_once(index, other):
         mark = index.contention[0]
         text = f"{index.run} and {other.run} overlap, and the first was short of something: {mark.text}"
         yield Finding(
@@ -138,7 +138,7 @@ def _secret(heads: Sequence[RunIndex], maker: tuple[int, Secret], user: tuple[in
 def _server(heads: Sequence[RunIndex], one: tuple[int, Server], other: tuple[int, Server]) -> Iterator[Finding]:
     """Judge one server that both reached, by what both declare of it."""
     mine, theirs = one[1], other[1]
-    same = mine.address == theirs.address
+    same = not set(mine.keys).isdisjoint(theirs.keys)
     if not same and (mine.name is None or mine.name != theirs.name):
         return
     name, states = mine.name or mine.address, (mine.state, theirs.state)
@@ -155,13 +155,16 @@ def _server(heads: Sequence[RunIndex], one: tuple[int, Server], other: tuple[int
         yield Finding(runs=runs, verdict="unresolved", rule="service-not-per-run", text=text, events=events)
     else:
         declared = " and ".join(dict.fromkeys(str(state) for state in states))
+        alone = (
+            "" if not _at_once(*(heads[run] for run in runs)) else "; nor that neither had to wait for the other there"
+        )
         yield Finding(
             runs=runs,
             verdict="separate",
             rule="service-declared",
             text=f"both used {name}, which is declared {declared}",
             events=events,
-            assumption=f"{name} is {declared}, as declared; nobody witnessed it",
+            assumption=f"{name} is {declared}, as declared; nobody witnessed it{alone}",
         )
 
 
@@ -206,10 +209,10 @@ def _declared_keys(head: RunIndex) -> Iterator[tuple[str, bool, bool]]:
 def _server_keys(head: RunIndex) -> Iterator[tuple[str, bool, bool]]:
     for server in head.servers:
         trusted = server.state in {"stateless", "per-run"}
-        for key in (server.address, *([f"name {server.name}"] if server.name else [])):
+        for key in (*server.keys, *([f"name {server.name}"] if server.name else [])):
             yield key, not trusted, True
         if server.state == "per-run":
-            yield f"per-run {server.address}", True, True
+            yield from ((f"per-run {key}", True, True) for key in server.keys)
 
 
 def _secret_keys(head: RunIndex) -> Iterator[tuple[str, bool, bool]]:
@@ -312,6 +315,10 @@ class Reach:
             msgspec.structs.replace(head, reached=tuple(sorted(self._reached[run]))) if self._reached.get(run) else head
             for run, head in enumerate(heads)
         ]
+
+
+def _at_once(one: RunIndex, other: RunIndex) -> bool:
+    return one.released_ns < other.ended_ns and other.released_ns < one.ended_ns
 
 
 def _overlap(one: bytes, other: bytes) -> bool:

@@ -30,12 +30,13 @@ class Outside:
 
 
 @contextmanager
-def outside(folder: Path, *, name: str = NAME) -> Iterator[Outside]:
+def outside(folder: Path, *, name: str = NAME, status: int = 200) -> Iterator[Outside]:
     """Run a server that says hello to every request.
 
     Args:
         folder: gets the certificate of the authority.
         name: that its certificate is for.
+        status: of its answers.
     """
     authority = Authority("outside", now=datetime.now(UTC))
     certificate = folder / "outside.pem"
@@ -47,7 +48,7 @@ def outside(folder: Path, *, name: str = NAME) -> Iterator[Outside]:
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             made.asked.append((self.requestline, self.headers.get("Host"), body))
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("Content-Length", "5")
             self.end_headers()
             self.wfile.write(b"hello")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -139,3 +140,59 @@ def test_a_run_that_nobody_asked_about_is_named_where_it_lies_in_between(lab: La
     assert runs["middle"].rpartition("-")[2].encode() in lab.call("separate", runs["first"], runs["last"]).stdout
     assert edges("first", "later") == []
     assert edges("last", "later") == []
+
+
+def test_whoever_asks_for_a_run_is_a_reader(lab: Lab, place: Path) -> None:
+    """An adapter read what another run had written, and its own trial never did; also an addendum reads it."""
+    policy = lab.work.parent / "asks.toml"
+    words = 'committed = ["done"], pending = ["first", "2"]'
+    policy.write_text(
+        'schema = 1\n[claim]\noutcome = "service:queue"\nperiod = "eventually"\n[[services]]\nname = "queue"\n'
+        f'settle = {{ kind = "file", path = "{place}/f", {words} }}\n'
+    )
+    options = ("--shared", str(place), "--commit", "never")
+    asked = lab.run("-p", str(policy), "--commit", "never", "--settle", "100ms", "--", "true").report["run"]
+    writer = lab.run(*options, "--", "sh", "-c", f"echo 2 > {place}/f").report["run"]
+    again = lab.run("-p", str(policy), "--commit", "never", "--settle", "100ms", "--", "true").report["run"]
+    beside = lab.run(*options, "--", "sh", "-c", f"echo 2 > {place}/g").report["run"]
+
+    def verdict(one: str, other: str) -> str:
+        edges = json.loads(lab.call("separate", one, other, "--json").stdout)["edges"]
+        return str(edges[0]["verdict"]) if edges else "separate"
+
+    assert verdict(writer, again) == "connected"
+    assert verdict(beside, again) == "separate"
+    assert verdict(asked, writer) == "separate"
+    settled = lab.call("settle", asked, "--for", "200ms")
+    assert list((lab.home / "runs" / asked / "addenda").iterdir()), settled.stderr
+    assert verdict(asked, writer) == "connected"
+
+
+@pytest.mark.parametrize(
+    ("look", "expected"),
+    [
+        ("test -e $A/out", "connected"),
+        ("cat $A/out/none", "connected"),
+        ("stat $A/old", "connected"),
+        ("cat $A/out/x", "connected"),
+        ("test -e $A/other; ls $A/..", "separate"),
+    ],
+)
+def test_a_look_at_what_another_run_left_elsewhere_is_seen(
+    tmp_path_factory: pytest.TempPathFactory, look: str, expected: str
+) -> None:
+    """By its name, also in vain, and outside of everything that the two have in common."""
+    base = tmp_path_factory.mktemp("elsewhere")
+    home, one, other = base / "home", Path("/var/tmp") / f"{base.name}-{os.getpid()}", base / "other"
+    home.mkdir(mode=0o700)
+    other.mkdir()
+    one.mkdir()
+    try:
+        (one / "old").write_text("1")
+        first = Lab(home, one).run("--", "sh", "-c", "mkdir out; echo 1 > out/x; rm old").report["run"]
+        lab = Lab(home, other)
+        second = lab.run("--commit", "never", "--", "sh", "-c", f"A={one}\n{look}; true").report["run"]
+    finally:
+        shutil.rmtree(one)
+    edges = json.loads(lab.call("separate", first, second, "--json").stdout)["edges"]
+    assert [edge["verdict"] for edge in edges] == ([expected] if expected == "connected" else [])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
+import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from scenario_lab import Lab, Ran, wait_until
+from scenario_lab import Lab, Ran, python, wait_until
 
 pytestmark = pytest.mark.kernel("witness", "overlay")
 
@@ -130,21 +133,130 @@ def test_only_what_changed_is_kept(done: tuple[Lab, Ran]) -> None:
     assert lab.call("verify", ran.report["run"]).returncode == 0
 
 
-def test_a_foreign_writer_is_not_the_trial(lab: Lab) -> None:
-    """What somebody else wrote meanwhile is no effect of the trial's: it is a difference that no event explains."""
-    (lab.work / "theirs").write_text("1")
-    with lab.start("--direct", "--", "sh", "-c", "echo > begun; until [ -e go ]; do sleep 0.02; done") as trial:
+def meanwhile(lab: Lab, act: Callable[[], object], *options: str, script: str = "true") -> Ran:
+    """Run a trial in place, and do something in its workspace while it waits."""
+    waits = f"echo > begun; until [ -e go ]; do sleep 0.02; done; {script}"
+    with lab.start("--direct", *options, "--", "sh", "-c", waits) as trial:
         assert wait_until((lab.work / "begun").exists)
+        act()
+        (lab.work / "go").write_bytes(b"")
+        trial.communicate(timeout=60)
+    return Ran(code=trial.returncode, out=b"", err=b"", report=lab.report())
+
+
+def gaps(ran: Ran) -> set[str]:
+    """Give the rules of everything that is missing in the evidence."""
+    return {gap["rule"] for route in ran.report["coverage"] for gap in route["gaps"]}
+
+
+def foreign(lab: Lab) -> set[tuple[str, str]]:
+    """Give what was told as somebody else's doing: name, and change."""
+    events = lab.events("place.changed")
+    assert {event["origin"] for event in events} <= {"service"}
+    return {(os.path.relpath(event["path"], lab.work), event["change"]) for event in events}
+
+
+def test_a_foreign_writer_is_not_the_trial(lab: Lab) -> None:
+    """What somebody else wrote meanwhile is an event of theirs, no effect of the trial's, and it costs finality."""
+    (lab.work / "theirs").write_text("1")
+
+    def act() -> None:
         (lab.work / "theirs").write_text("22")
         (lab.work / "made").write_text("new")
-        (lab.work / "go").touch()
-        trial.communicate(timeout=60)
-    ran = Ran(code=trial.returncode, out=b"", err=b"", report=lab.report())
+        (lab.work / "theirs").chmod(0o600)
+
+    ran = meanwhile(lab, act, script="echo ours > ours")
     assert not {"theirs", "made"} & set(ran.files)
-    gaps = [gap["text"] for route in ran.report["coverage"] for gap in route["gaps"]]
-    for name in ("theirs", "made", "go"):
-        assert f"{name}: changed on disk, and no event tells of it" in gaps
-    assert (ran.finality, ran.separation, ran.scope) == ("unresolved",) * 3
+    assert foreign(lab) == {
+        ("theirs", "modified"),
+        ("theirs", "closed"),
+        ("theirs", "attributes"),
+        ("made", "created"),
+        ("made", "modified"),
+        ("made", "closed"),
+        ("go", "created"),
+        ("go", "closed"),
+    }
+    assert "foreign-writer" in gaps(ran)
+    assert ran.finality == "unresolved"
+
+
+def test_without_a_foreign_writer_a_direct_run_can_be_final(lab: Lab) -> None:
+    """The keeping twin: a bit of everything, a mapping among it, and nobody else."""
+    make(lab)
+    store = "import mmap; f = open('m', 'w+b'); f.truncate(9); mmap.mmap(f.fileno(), 9)[:1] = b'x'"
+    ran = lab.sh(f'{ACT}\npython3 -c "{store}"', "--direct")
+    assert ran.code == 0
+    assert foreign(lab) == set()
+    assert lab.events("place.unwatched") == []
+    assert gaps(ran) == set()
+    assert (ran.finality, ran.scope) == ("final", "clean")
+
+
+WHITEOUT = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.renameat2(-100, b"old", -100, b"new", 4):
+    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+"""
+
+
+def test_a_rename_that_leaves_a_whiteout_leaves_a_device(lab: Lab) -> None:
+    """In place the file system itself makes it: an overlay takes no such call."""
+    (lab.work / "old").write_text("1")
+    ran = lab.run("--direct", "--", *python(WHITEOUT))
+    assert ran.code == 0
+    found = (lab.work / "old").lstat()
+    assert (stat.S_ISCHR(found.st_mode), found.st_rdev) == (True, 0)
+    assert (ran.files["old"]["history"], ran.files["new"]["history"]) == (["renamed", "created"], ["renamed"])
+    assert gaps(ran) == set()
+    assert (ran.finality, ran.scope) == ("final", "clean")
+
+
+def test_a_stream_that_goes_to_a_file_of_the_workspace_is_told(lab: Lab) -> None:
+    """It was written through a descriptor of the caller's, whose name is none of the trial's: nothing is claimed."""
+    with (lab.work / "out").open("wb") as out:
+        ran = lab.run("--direct", "--", "sh", "-c", "echo said; echo 2 > own", stdout=out)
+    assert (lab.work / "out").read_text() == "said\n"
+    assert ran.finality == "unresolved"
+
+
+def test_a_foreign_mapping_is_noticed_when_it_is_given_up(lab: Lab) -> None:
+    """Stores into it are seen by nobody; that the file was open for writing is."""
+    path = lab.work / "theirs"
+    path.write_bytes(b"1" * 4096)
+
+    def act() -> None:
+        with path.open("r+b") as file, mmap.mmap(file.fileno(), 4096) as page:
+            page[:1] = b"2"
+
+    ran = meanwhile(lab, act)
+    assert ("theirs", "closed") in foreign(lab)
+    assert "theirs" not in ran.files
+    assert ran.finality == "unresolved"
+
+
+def test_what_somebody_holds_open_at_the_end_may_still_change(lab: Lab) -> None:
+    """Of a file that the trial wrote, too: it was open before, and nothing else of it is seen."""
+    path = lab.work / "both"
+    path.write_text("1")
+    with path.open("r+b"):
+        ran = lab.sh("echo 2 > both; echo 2 > own", "--direct")
+    assert foreign(lab) == {("both", "held")}
+    assert "foreign-writer" in gaps(ran)
+    assert ran.finality == "unresolved"
+
+
+def test_a_workspace_too_large_to_be_watched_is_a_gap(lab: Lab) -> None:
+    """More directories than are watched: whoever writes there is not seen, so nothing is final."""
+    for number in range(150):
+        (lab.work / f"t{number}").mkdir()
+        for inner in range(150):
+            (lab.work / f"t{number}" / str(inner)).mkdir()
+    ran = lab.sh("echo 2 > own", "--direct", "--outcome", "own")
+    assert len(lab.events("place.unwatched")) == 1
+    assert "unwatched-place" in gaps(ran)
+    assert ran.finality == "unresolved"
 
 
 @pytest.mark.parametrize("how", ["--direct", "--shared"])
@@ -167,7 +279,7 @@ def test_what_is_alive_at_the_endpoint_is_captured_in_place(lab: Lab) -> None:
     script = "echo now > a; rm -f gone; mkdir d; echo x > d/y; (until [ -e go ]; do sleep 0.02; done; echo late > a) &"
     with lab.start("--direct", "--settle", "30s", "--", "sh", "-c", script) as trial:
         assert wait_until(lambda: bool(list(lab.home.glob("runs/*/snapshot/upper/d/y"))))
-        (lab.work / "go").touch()
+        (lab.work / "go").write_bytes(b"")
         trial.communicate(timeout=60)
     (upper,) = lab.home.glob("runs/*/snapshot/upper")
     assert (upper / "a").read_text() == "now\n"

@@ -217,3 +217,18 @@ def test_mistakes_are_said_before_anything_is_read(lab: Lab) -> None:
     alone = lab.call("separate", "last")
     assert alone.returncode == 125
     assert b"two or more" in alone.stderr
+
+
+def test_a_copy_of_a_run_is_the_same_run(board: Board) -> None:
+    """Whatever its directory is called, it is counted once, and a run that was moved is not missing."""
+    copy = Lab(board.lab.home.parent / "twins", board.lab.work)
+    shutil.copytree(board.lab.home, copy.home, symlinks=True)
+    kept, moved = copy.home / "runs" / board.runs["beside"], copy.home / "runs" / board.runs["reader"]
+    shutil.copytree(kept, kept.with_name("20000101-000000-aaaaaa"), symlinks=True)
+    moved.rename(moved.with_name("20000101-000000-bbbbbb"))
+    answer = json.loads(copy.call("separate", "all", "--json").stdout)
+    names = [run for unit in answer["units"] for run in unit]
+    assert sorted(names) == sorted(board.runs.values())
+    assert answer["registry"]["missing"] == []
+    assert [problem["run"] for problem in answer["problems"]] == ["20000101-000000-aaaaaa"]
+    assert any("bbbbbb" in problem for problem in answer["registry"]["problems"])

@@ -45,6 +45,34 @@ def test_what_the_trial_did_is_its_own(kind: type[ev.Event], fields: dict[str, o
     assert find_foreign([sight(change, event.time_ns) for change in changes], told.events) == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "fields", "path"),
+    [
+        (ev.FileOpened, {"reads": True, "writes": True}, PATH),
+        (ev.FileWritten, {"count": 1, "size_bytes": 1, "last_ns": 0}, PATH),
+        (ev.FileMapped, {"size_bytes": 1}, PATH),
+        (ev.FileRenamed, {"new_path": b"/elsewhere"}, b"/elsewhere"),
+    ],
+)
+def test_what_the_trial_had_open_for_writing_it_may_close_at_any_time(
+    kind: type[ev.Event], fields: dict[str, object], path: bytes
+) -> None:
+    """Under the name that the file has then; before it was opened, it was somebody else."""
+    told = trial()
+    event = told.file(kind, PATH, **fields)
+    assert find_foreign([sight("closed", event.time_ns + 100 * SLACK_NS, path)], told.events) == []
+    earlier = [sight("closed", event.time_ns - 2 * SLACK_NS, path)]
+    assert find_foreign(earlier, told.events) == earlier
+
+
+def test_what_is_only_read_is_closed_by_somebody_else() -> None:
+    """The trial cannot have written what it had open for reading."""
+    told = trial()
+    event = told.file(ev.FileOpened, PATH, reads=True, writes=False)
+    seen = [sight("closed", event.time_ns)]
+    assert find_foreign(seen, told.events) == seen
+
+
 def test_another_way_another_time_and_another_path_are_somebody_elses() -> None:
     """The trial wrote the file: that explains no deletion, no earlier write, and no neighbour's."""
     told = trial()

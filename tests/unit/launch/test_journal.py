@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from supervisor.errors import MachineError
 from supervisor.launch.journal import (
     Copy,
     Delete,
+    Give,
     Identity,
     Journal,
     Left,
@@ -20,10 +22,14 @@ from supervisor.launch.journal import (
     Plan,
     SetAttributes,
     Source,
+    Strip,
     Take,
 )
 
 SEEN = Identity(inode=7, size_bytes=3, mtime_ns=5)
+FIRST = Path(__file__).parents[2] / "data" / "commit-v1"
+"""What version 1 wrote of `PLAN`: commits that it began are finished."""
+
 PLAN = Plan(
     workspace=(1, 2),
     quarantine=".supervise-x-0",
@@ -34,6 +40,15 @@ PLAN = Plan(
     attributes=(SetAttributes(path="n", source=Source.QUARANTINE, source_path="a0"),),
     left=(Left(path=b"no\xff", why="not allowed"),),
 )
+GIVING = replace(
+    PLAN,
+    place=(*PLAN.place, Give(path="given\udcff", over=SEEN), Give(path="whole", over=None, entries=3)),
+    strip=(Strip(path="whole", inode=4), Strip(path="n", inode=5, staged=True)),
+    attributes=(
+        SetAttributes(path="", source=Source.UPPER, source_path="", differs=False, times_ns=(1, 2)),
+        *PLAN.attributes,
+    ),
+)
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -41,13 +56,24 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path, durable: bool) -> None
     """Every kind of step, and every byte of a path, comes back; the phase begins with the preparation."""
     journal = Journal(tmp_path, durable=durable)
     assert not journal.exists
-    journal.begin(PLAN)
+    journal.begin(GIVING)
     assert journal.exists
-    assert journal.plan() == PLAN
+    assert journal.plan() == GIVING
     assert isinstance(journal.plan().attributes[0].source, Source)
     assert journal.phase() is Phase.PREPARE
     journal.advance(Phase.PLACE)
     assert journal.phase() is Phase.PLACE
+
+
+def test_what_an_earlier_version_began_is_read() -> None:
+    """It is the same plan: newer steps are only missing."""
+    assert Journal(FIRST, durable=False).plan() == PLAN
+
+
+def test_what_comes_with_a_directory_is_counted_with_it() -> None:
+    """One that is given alone, and three that come as one."""
+    assert GIVING.changes == PLAN.changes + 4
+    assert GIVING.changes_without([Left(path=b"whole", why="changed on the host")]) == PLAN.changes + 1
 
 
 def test_what_phases_left_is_kept(tmp_path: Path) -> None:

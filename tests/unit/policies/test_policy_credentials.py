@@ -63,7 +63,7 @@ def test_ordinary_names_are_kept(name: str) -> None:
         "PGPASSWORD",
         "SSH_AUTH_SOCK",
         "DBUS_SESSION_BUS_ADDRESS",
-        "SUPERVISE_HOME",
+        "SUPERVISE_SIGNING_KEY",
         "openai_api_key",
     ],
 )
@@ -87,6 +87,14 @@ def test_a_name_that_the_policy_keeps_is_kept() -> None:
     kept, dropped = filter_environ(environ, policy)
     assert kept == {"OPENAI_API_KEY": "sk-1", "PATH": "/bin"}
     assert dropped == ("MY_SECRET_2", "OPENAI_API_KEY_2")
+
+
+def test_our_own_settings_are_left_out_and_no_credentials() -> None:
+    """What only says where runs are kept is told as no credential; a key is; and what the policy keeps is kept."""
+    environ = {"SUPERVISE_HOME": "/var/lib/s", "SUPERVISE_SIGNING_KEY": "/k", "SUPERVISED": "yes"}
+    assert filter_environ(environ, Policy()) == ({"SUPERVISED": "yes"}, ("SUPERVISE_SIGNING_KEY",))
+    policy = Policy(credentials=CredentialsPolicy(env=("SUPERVISE_HOME",)))
+    assert filter_environ(environ, policy)[0] == {"SUPERVISE_HOME": "/var/lib/s", "SUPERVISED": "yes"}
 
 
 def listing(*paths: str) -> dict[str, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import probes.shared
-from probes.shared import PlaceWatch, Seen
+from probes.shared import PlaceWatch, Seen, find_held
 
 
 def seen_of(place: Path, act: Callable[[], object]) -> Seen:
@@ -49,6 +50,51 @@ def test_every_sort_of_change_is_seen_with_its_path(tmp_path: Path) -> None:
     }
     assert seen.holes == ()
     assert all(one.since_ns <= one.seen_ns for one in seen.sightings)
+
+
+def test_what_was_open_for_writing_is_seen_when_it_is_closed(tmp_path: Path) -> None:
+    """Also when nothing was written: stores into a mapping tell nothing themselves. Only a workspace needs it."""
+    (tmp_path / "f").write_text("1")
+
+    def act() -> None:
+        with (tmp_path / "f").open("r+b"):
+            pass
+
+    assert seen_of(tmp_path, act).sightings == ()
+    with PlaceWatch((bytes(tmp_path),), closing=True) as watch:
+        act()
+        assert found(watch.finish(), tmp_path) == {("f", "closed")}
+
+
+def test_what_happens_between_the_beginning_and_the_reading_is_seen(tmp_path: Path) -> None:
+    """It waits in the kernel; the directory of our runs is left out."""
+    (tmp_path / "runs").mkdir()
+    watch = PlaceWatch((bytes(tmp_path),), hidden=bytes(tmp_path / "runs"))
+    watch.begin()
+    (tmp_path / "early").mkdir()
+    (tmp_path / "runs" / "log").write_text("1")
+    with watch:
+        seen = watch.finish()
+    assert found(seen, tmp_path) == {("early", "created")}
+    unused = PlaceWatch((bytes(tmp_path),))
+    unused.begin()
+    assert unused.finish() == Seen(sightings=(), holes=())
+
+
+def test_who_can_still_write_a_file_holds_it(tmp_path: Path) -> None:
+    """By a descriptor, or by a mapping alone; not who reads it, and not what is gone or no file."""
+    paths = {name: tmp_path / name for name in ("written", "mapped", "read", "free")}
+    for path in paths.values():
+        path.write_bytes(b"1" * 4096)
+    os.mkfifo(tmp_path / "fifo")
+    asked = [bytes(path) for path in (*paths.values(), tmp_path / "gone", tmp_path / "fifo", tmp_path)]
+    with paths["written"].open("r+b"), paths["read"].open("rb"):
+        with paths["mapped"].open("r+b") as file:
+            page = mmap.mmap(file.fileno(), 4096)
+        with page:
+            held = list(find_held(asked))
+    assert held == [(bytes(paths["written"]), ""), (bytes(paths["mapped"]), "")]
+    assert list(find_held(asked)) == []
 
 
 def test_reading_is_no_change(tmp_path: Path) -> None:

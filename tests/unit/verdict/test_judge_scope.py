@@ -178,6 +178,24 @@ def test_in_place_writes_have_unwatched_neighbours() -> None:
     assert answer.scope.verdict == "clean"
 
 
+def test_neighbours_that_are_watched_leave_a_workspace_final_unless_they_write_it() -> None:
+    """The place was declared as watched; whoever wrote the outcome costs finality, and so does a hole in the watch."""
+    policy = replace(policy_for(), files=FilesPolicy(mode=FilesMode.DIRECT))
+    place = {"path": b"/home/me/work", "workspace": True, "watched": True}
+    span = {"since_ns": 1, "seen_ns": 2}
+
+    def told(kind: type[ev.Event] | None = None, **fields: object) -> str:
+        trial = ordinary()
+        trial.add(ev.PlaceDeclared, process=None, **place)
+        if kind is not None:
+            trial.add(kind, process=None, **fields, **span)
+        return judge(trial.facts(policy), policy).finality.verdict
+
+    assert told() == "final"
+    assert told(ev.PlaceChanged, path=b"/home/me/work/out", change="held") == "unresolved"
+    assert told(ev.PlaceUnwatched, path=b"/home/me/work", why="the queue ran over") == "unresolved"
+
+
 def test_a_decoy_that_is_met_elsewhere_violates_and_a_credential_that_is_looked_for_does_not() -> None:
     """The violation names the run that placed it and where it was met."""
     data = credential_data()

@@ -1,0 +1,70 @@
+"""What cannot be masked is refused before anything runs, by its key and its path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from supervisor.errors import UsageError
+from supervisor.masking import require_maskable
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """A workspace in a home, with a file in it and a link to a file of the kernel."""
+    made = tmp_path / "home" / "work"
+    made.mkdir(parents=True)
+    (made / "file").write_text("x", encoding="utf-8")
+    (made / "processes").symlink_to("/proc/mounts")
+    return made.resolve()
+
+
+def require(workspace: Path, *mask: str) -> None:
+    """Check a mask."""
+    require_maskable(mask, workspace=str(workspace), home=str(workspace.parent))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("/", "the workspace is in it"),
+        (".", "the workspace is in it"),
+        ("**", "the workspace is in it"),
+        ("~", "the workspace is in it"),
+        ("~/", "the workspace is in it"),
+        ("/proc", "the kernel's"),
+        ("/proc/", "the kernel's"),
+        ("/proc/1/environ", "the kernel's"),
+        ("/proc/does/not/exist", "the kernel's"),
+        ("processes", "the kernel's"),
+        ("/sys", "the kernel's"),
+        ("/dev", "the kernel's"),
+        ("/dev/null", "the kernel's"),
+        ("/tmp", "its own"),
+        ("/run", "its own"),
+        ("/dev/shm", "its own"),
+        ("/etc", "nothing could run"),
+        ("/e[t]c", "nothing could run"),
+        ("/usr", "nothing could run"),
+        ("/bin", "nothing could run"),
+    ],
+)
+def test_what_cannot_be_masked_is_refused(workspace: Path, text: str, why: str) -> None:
+    """It would hide nothing, or leave nothing that can run: the error names key and path."""
+    with pytest.raises(UsageError, match=why) as caught:
+        require(workspace, "file", text)
+    assert caught.value.place == "credentials.mask[1]"
+
+
+@pytest.mark.parametrize("text", ["file", "file/", "*.key", "*", "~/.vault", "/etc/passwd", "/var/nothing", "/tmp/x"])
+def test_what_can_be_masked_is_not_refused(workspace: Path, text: str) -> None:
+    """Files and directories, those that are not there, and globs that mean none of the others."""
+    (workspace / "processes").unlink()  # a glob means it too
+    require(workspace, text)
+
+
+def test_a_home_that_there_is_none_of_is_refused(workspace: Path) -> None:
+    """It would be looked for in the workspace."""
+    with pytest.raises(UsageError, match="no home"):
+        require_maskable(("~/.vault",), workspace=str(workspace), home=None)
