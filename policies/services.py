@@ -151,6 +151,20 @@ _COMMON = ("kind", "every", "deadline")
 _KEYS = ("name", "at", "state", "settle")
 
 
+_LOCAL = frozenset({SettleKind.COMMAND, SettleKind.FILE, SettleKind.DOCKER, SettleKind.CGROUP})
+
+
+_HERE = ("unix:", "host=/", "localhost", "127.0.0.", "::1")
+"""In an address: of this machine. A name may be so too, which nobody can tell."""
+
+
+def is_local(settle: Settle) -> bool:
+    """Tell whether a question is one to the machine that it is asked on, so that another one would answer otherwise."""
+    texts = [text for _, value in settle.options for text in (value if isinstance(value, tuple) else (str(value),))]
+    here = any(word in text for text in texts for word in _HERE)
+    return settle.kind in _LOCAL or settle.text("socket") is not None or here
+
+
 def parse_services(value: object, refuse_unknown: Callable[[str, Sequence[str], str], None]) -> tuple[Service, ...]:
     """Read the array of tables.
 
