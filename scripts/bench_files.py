@@ -3,9 +3,10 @@
     python scripts/bench_files.py [--rounds N] [--json FILE] [--only WORKLOAD]
 
 Workloads: ``git status`` in 50,000 files, ``pip install`` of 30 local wheels, a tree of 40,000 small files as a package
-manager makes it, 2 GB written in one go. Ways: ``bwrap`` over an overlay mount, ``supervise`` with the writes left
-staged, by turns; both leave the workspace as it is. ``inside`` is what the workload itself took; ``whole`` ends
-with the report; ``memory`` is the most that any process of the way held, the supervisor's report among them.
+manager makes it, 2 GB written in one go. Ways: ``bwrap`` over an overlay mount with the kernel's default options, and
+with those of a stage, ``supervise`` with the writes left staged, by turns; all leave the workspace as it is. ``inside``
+is what the workload itself took; ``whole`` ends with the report; ``memory`` is the most that any process of the way
+held, the supervisor's report among them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pathlib import Path
 
 import measuring
 from bench_overhead import PROGRAM, compile_workloads
-from measuring import BOX, MeasuringError, Series, Way
+from measuring import MeasuringError, Series, Way
 
 FILES = 50_000
 WHEELS = 30
@@ -33,16 +34,6 @@ MODULES = 40
 PACKAGES = 4_000
 PER_PACKAGE = 10
 WRITTEN_MB = 2_000
-
-OVERLAY = """
-place=$(mktemp -d -p "$BENCH_SCRATCH")
-mkdir "$place/up" "$place/work"
-work=$PWD
-mount -t overlay -o "lowerdir=$work,upperdir=$place/up,workdir=$place/work,volatile" overlay "$work"
-cd "$work"
-"$@"
-"""
-"""Run by ``sh -e`` in a mount namespace of its own: the same kind of overlay as the one of a stage."""
 
 COLUMNS = {
     "workload": "workload",
@@ -135,9 +126,9 @@ def workloads() -> dict[str, Workload]:
 
 def ways() -> tuple[Way, ...]:
     """Give the ways, the one to compare with first."""
-    private = ("unshare", "--mount", "--propagation", "private", "sh", "-ec", OVERLAY, "sh")
     return (
-        Way(name=BASELINE, prefix=(*private, *BOX)),
+        Way(name=BASELINE, prefix=measuring.over_overlay(measuring.PLAIN_OVERLAY)),
+        Way(name="bwrap+stage's overlay", prefix=measuring.over_overlay(measuring.STAGE_OVERLAY)),
         Way(name="supervise", prefix=(measuring.supervise_command(), "-q", "--commit", "never", "--")),
     )
 
@@ -204,7 +195,6 @@ def main(words: list[str]) -> int:
     options = parser.parse_args(words)
     found: list[dict[str, object]] = []
     with measuring.scratch() as folder:
-        os.environ["BENCH_SCRATCH"] = str(folder)
         for name, workload in workloads().items():
             if options.only in {None, name}:
                 found += rows(name, measure(workload, options.rounds, folder))

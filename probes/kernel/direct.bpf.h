@@ -9,7 +9,9 @@
 
 #ifdef BY_CALLS
 
+#define TYPED(address) (address)
 #define FIELD(address, ...) BPF_CORE_READ(address, ##__VA_ARGS__)
+#define KNOWN(typed, ...) BPF_CORE_READ(typed, ##__VA_ARGS__)
 #define LOADS_ARE_CHEAP 0
 
 static __always_inline void *pointer_at(const void *address)
@@ -34,8 +36,9 @@ extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym;
 #define POINTER_CLASS 5		/* of typeclass.h */
 #define LOAD(field) __builtin_choose_expr(__builtin_classify_type(field) == POINTER_CLASS, UNTYPED(field), field)
 
-/* FIELD(file, f_path.dentry, d_inode) is file->f_path.dentry->d_inode. */
+/* FIELD(file, f_path.dentry, d_inode) is file->f_path.dentry->d_inode; KNOWN() is the same of what is TYPED already. */
 #define FIELD(address, ...) LOAD(___arrow(TYPED(address), ##__VA_ARGS__))
+#define KNOWN(typed, ...) LOAD(___arrow(typed, ##__VA_ARGS__))
 
 /* The pointer that stands at an address. */
 static __always_inline void *pointer_at(const void *address)

@@ -110,7 +110,7 @@ struct user_iovec {
 };
 
 /*
- * Of keep.bpf.h. It and `off` stand in a map since the verifier keeps what it knows of numbers on the stack, and would walk
+ * Of keep.bpf.h. It, `off` and `again` stand in a map since the verifier keeps what it knows of numbers on the stack, and would walk
  * a loop anew for each of them.
  */
 struct keeping {
@@ -129,7 +129,7 @@ struct scratch {
 	char text[TEXT_MAX];
 	struct keeping keep;
 	__u32 off;		/* where the path that is being put ends by now */
-	__u32 pad;
+	__u32 again;		/* how often a component of it was renamed meanwhile */
 };
 
 /* One slot a program that builds long records: an interrupt may run another program on the same processor. */
@@ -159,11 +159,17 @@ static __always_inline __u64 trial_of(struct cgroup *cgroup)
 	return FIELD((struct cgroup *)pointer_at(&cgroup->ancestors[level + 1]), kn, id);
 }
 
-/* The id of the current task's trial; 0 when it belongs to none. */
+/*
+ * The id of the current task's trial; 0 when it belongs to none. Whoever is not deep enough to be in one, as most of the
+ * machine is not, is let go first: the kernel trusts these pointers, so that each step is one load.
+ */
 static __always_inline __u64 current_trial(void)
 {
+	struct w_settings *s = bpf_map_lookup_elem(&settings, &(__u32){ 0 });
 	struct task_struct *task = bpf_get_current_task_btf();
 
+	if (!s || (__u32)task->cgroups->dfl_cgrp->level <= s->parent_level)
+		return 0;
 	return trial_of(FIELD(task, cgroups, dfl_cgrp));
 }
 

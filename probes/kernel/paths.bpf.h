@@ -2,7 +2,8 @@
 /*
  * Paths, whole and from the kernel's own structures: up the dentries, across mounts, to the caller's root directory.
  *
- * bpf_d_path() is not open to sys_exit. A rename of an ancestor while we climb can mix old and new components, as it
+ * bpf_d_path() is not open to sys_exit. Where loads are cheap each component is read together with its parent, and again
+ * if it was renamed meanwhile. A rename of an ancestor while we climb can mix old and new components all the same, as it
  * could for any reader that does not take rename_lock; device and inode stand beside the path for that reason.
  */
 #ifndef PATHS_BPF_H
@@ -37,6 +38,7 @@ static __always_inline struct mount *mount_of(struct vfsmount *mnt)
 }
 
 #define SHORT_NAME (4 * WORD)
+#define AGAIN_MAX 1000
 
 /* Up to WORD bytes of a name, of which ``left`` count; false when there is a NUL among those. */
 static __always_inline bool put_word(char *to, const unsigned char *name, __u32 left)
@@ -66,12 +68,12 @@ static __always_inline long put_short_name(char *to, const unsigned char *name, 
 }
 
 /* A rename raises it before and after. */
-static __always_inline __u32 renames_of(struct dentry *dentry)
+static __always_inline __u32 renames_of(struct dentry *typed)
 {
 	__u32 renames;
 
 	barrier();
-	renames = FIELD(dentry, d_seq.seqcount.sequence);
+	renames = KNOWN(typed, d_seq.seqcount.sequence);
 	barrier();
 	return renames;
 }
@@ -79,7 +81,7 @@ static __always_inline __u32 renames_of(struct dentry *dentry)
 static long climb_step(__u32 i, void *data)
 {
 	struct climb *c = data;
-	struct dentry *dentry = c->dentry, *parent;
+	struct dentry *dentry = c->dentry, *typed, *parent;
 	struct mount *mount = c->mount, *above;
 	const unsigned char *name;
 	__u32 off = c->s->off, renames;
@@ -99,21 +101,23 @@ static long climb_step(__u32 i, void *data)
 		c->top = FIELD(above, mnt.mnt_root);
 		return 0;
 	}
+	typed = TYPED(dentry);
 	if (LOADS_ARE_CHEAP)
-		renames = renames_of(dentry);
-	parent = FIELD(dentry, d_parent);
-	name = FIELD(dentry, d_name.name);
+		renames = renames_of(typed);
+	parent = KNOWN(typed, d_parent);
+	name = KNOWN(typed, d_name.name);
 	if (off - c->start > W_PATH_MAX || off > TEXT_MAX - NAME_MAX_Z) {
 		c->flags |= W_F_TRUNCATED;
 		return 1;
 	}
-	if (LOADS_ARE_CHEAP && !(renames & 1)) {
-		n = put_short_name(c->s->text + off, name, FIELD(dentry, d_name.len));
-		if (renames_of(dentry) != renames)
-			n = 0;
-	}
+	if (LOADS_ARE_CHEAP)
+		n = put_short_name(c->s->text + off, name, KNOWN(typed, d_name.len));
 	if (n <= 0)
 		n = bpf_probe_read_kernel_str(c->s->text + off, NAME_MAX_Z, name);
+	if (LOADS_ARE_CHEAP && (renames & 1 || renames_of(typed) != renames) && c->s->again < AGAIN_MAX) {
+		c->s->again++;
+		return 0;
+	}
 	if (n <= 0) {
 		c->flags |= W_F_TRUNCATED;
 		return 1;
@@ -149,6 +153,7 @@ __noinline __u32 put_path(__u32 n, __u32 off, __u64 dentry, __u64 mnt)
 	c.s = s;
 	c.start = off;
 	s->off = off;
+	s->again = 0;
 	steps = bpf_loop(COMPONENTS_MAX, climb_step, &c, 0);
 	if (steps >= COMPONENTS_MAX)
 		c.flags |= W_F_TRUNCATED;

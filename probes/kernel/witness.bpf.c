@@ -182,7 +182,8 @@ static __noinline int tell_file(struct call *c)
 		s->record.flags |= W_F_SHARED;
 	end = put_file_path(s, SLOT_CALL, file);
 	s->record.len[0] = end;
-	return put_slot(SLOT_CALL, c->cgroup, end, W_HOOK_SYSCALL);
+	barrier_var(end);
+	return end <= TEXT_MAX ? put_bytes(c->cgroup, s, sizeof(struct w_record) + end, W_HOOK_SYSCALL) : 0;
 }
 
 /*
