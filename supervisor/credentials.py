@@ -86,7 +86,7 @@ class Credentials:
         from probes.gateway.lookout import Lookout  # noqa: PLC0415 - see above
 
         values = ((self.run, decoy.form, value) for decoy in self.decoys for value in decoy.values)
-        spotter = spotter_of(dict.fromkeys(values))
+        spotter = spotter_of(dict.fromkeys(values), twice=True)
         return Lookout(self.run, spotter) if spotter else None
 
     def globs(self) -> tuple[str, ...]:

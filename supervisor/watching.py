@@ -16,6 +16,7 @@ from policies.types import FilesMode
 from probes.kernel.watching import overlay_devices, plan_looks
 from supervisor import clock
 from supervisor.events import Event, Origin, PlaceChanged, PlaceDeclared, PlaceUnwatched, ReferenceLinked
+from supervisor.launch.left import names_left
 from supervisor.launch.mounts import parse_mountinfo
 from supervisor.values import dataclass, replace
 
@@ -80,7 +81,8 @@ def watched(trial: Trial, writers: PlaceWatch | None) -> Iterator[None]:
     in_place = {view.workspace: prepared.spec.view.workspace} if files.mode is FilesMode.DIRECT else {}
     shown = {path: view.shown_at(path) for path in declared.shared}
     everywhere = [name for names in shown.values() for name in names]
-    looks = plan_looks(mounts, shared=(*everywhere, *in_place), hidden=declared.hidden)
+    trial.left_names = names_left(prepared.home.path)
+    looks = plan_looks(mounts, shared=(*everywhere, *in_place), hidden=declared.hidden, left=trial.left_names)
     trial.witness.look_for(looks)
     places = [
         *((path, (named, *shown[path]), "shared") for path, named in declared.shared.items()),

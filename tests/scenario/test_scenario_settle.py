@@ -186,7 +186,7 @@ if where == "conclusion": settling.settle_later = dies
 if where == "completion": settling.sign_envelope = dies
 if where == "seal": LogWriter.seal = dies
 if where == "signature": Signer.sign_seal = dies
-from supervisor.__main__ import main
+from supervisor.cli import main
 main()
 """
 
