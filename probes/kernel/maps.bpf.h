@@ -159,18 +159,24 @@ static __always_inline __u64 trial_of(struct cgroup *cgroup)
 	return FIELD((struct cgroup *)pointer_at(&cgroup->ancestors[level + 1]), kn, id);
 }
 
-/*
- * The id of the current task's trial; 0 when it belongs to none. Whoever is not deep enough to be in one, as most of the
- * machine is not, is let go first: the kernel trusts these pointers, so that each step is one load.
- */
+/* The id of the current task's trial; 0 when it belongs to none. */
 static __always_inline __u64 current_trial(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	return trial_of(FIELD(task, cgroups, dfl_cgrp));
+}
+
+/*
+ * Whether the current task is not deep enough to be in a trial, as most of the machine is not. The kernel trusts these
+ * pointers, so that each step is one load; it looks them up by name as it verifies, so that this is for one place only.
+ */
+static __always_inline bool is_shallow(void)
 {
 	struct w_settings *s = bpf_map_lookup_elem(&settings, &(__u32){ 0 });
 	struct task_struct *task = bpf_get_current_task_btf();
 
-	if (!s || (__u32)task->cgroups->dfl_cgrp->level <= s->parent_level)
-		return 0;
-	return trial_of(FIELD(task, cgroups, dfl_cgrp));
+	return !s || (__u32)task->cgroups->dfl_cgrp->level <= s->parent_level;
 }
 
 static __always_inline void count_loss(__u64 cgroup, enum w_hook hook, long error)

@@ -788,10 +788,13 @@ static __always_inline bool was_killed(long nr, long ret)
 SEC("tp_btf/sys_exit")
 int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
 {
-	__u64 cgroup = current_trial(), nr = SYSCALL_NR(regs);
+	__u64 cgroup, nr = SYSCALL_NR(regs);
 	struct call c;
 	int told;
 
+	if (is_shallow())
+		return 0;
+	cgroup = current_trial();
 	if (!cgroup)
 		return 0;
 	if (is_foreign(regs)) {
