@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,24 @@ def test_an_entry_that_cron_starts_by_itself_changes_the_outcome_and_is_seen_to(
         told = spool.settle()
     assert "finality unresolved" in told
     assert "when it runs was not known" in told
+
+
+@pytest.mark.parametrize("then", ["rm /var/spool/cron/crontabs/root", "mv /var/spool/cron/crontabs/root mine"])
+def test_an_entry_that_the_trial_took_away_again_may_have_been_started(spool: Spool, then: str) -> None:
+    """Cron reads the spool while the trial runs: what it started is not in the box, and nobody saw it end."""
+    ran = spool.trial("crontabs", CRONTAB.format(line="* * * * * sleep 99") + f"; {then}")
+    assert ran.finality == "unresolved"
+    assert (effect(ran, "crontab of a user")["status"], ran.report["finality"]["label"]) == ("unknown", None)
+    assert "nothing that keeps it open can be followed" in spool.settle()
+
+
+def test_an_entry_may_have_fired_before_the_endpoint(spool: Spool) -> None:
+    """It is due each minute from when the trial could write it, not only from when the trial had ended."""
+    ran = spool.trial("crontabs", CRONTAB.format(line="* * * * * true") + "; sleep 61")
+    (due,) = spool.lab.events("schedule.found")
+    (endpoint,) = spool.lab.events("trial.endpoint")
+    endpoint_s = datetime.fromisoformat(endpoint["t"][:26]).replace(tzinfo=UTC).timestamp()
+    assert (ran.finality, due["next_ns"] / 1e9 < endpoint_s - 60) == ("unresolved", True)
 
 
 # -- dockerd ---------------------------------------------------------------------------------------------------------
