@@ -14,7 +14,7 @@ from policies.triggers import Reads, Trigger, triggers
 from policies.types import FilesMode
 from supervisor import clock
 from supervisor.events import ScheduleFound
-from supervisor.evidence.facts import Facts
+from supervisor.evidence.facts import Facts, Timeline
 from supervisor.evidence.schedules import Found, absolute, find_schedules, with_schedules
 
 if TYPE_CHECKING:
@@ -48,9 +48,7 @@ def _record(trial: Trial, stage: Stage | InPlace, facts: Facts, found: Found) ->
     path, trigger = absolute(found.history, stage.workspace), found.trigger
     reads = found.kept and not found.gone and trigger.reads is not Reads.NOTHING
     content = stage.read(path, MAX_BYTES) if reads else None
-    line = facts.timeline
-    released_s = None if line.released_ns is None else (line.released_ns + line.realtime_offset_ns) / _NANO
-    from_s = released_s if found.live and released_s is not None else clock.now_s()
+    from_s = read_from_s(found, facts.timeline, clock.now_s())
     return trial.record(
         ScheduleFound,
         path=found.history.path,
@@ -61,6 +59,13 @@ def _record(trial: Trial, stage: Stage | InPlace, facts: Facts, found: Found) ->
         next_ns=None if content is None else next_firing_ns(trigger, path, content, from_s),
         gone=found.gone,
     )
+
+
+def read_from_s(found: Found, line: Timeline, now_s: float) -> float:
+    """Tell from when on a trigger may have been read, CLOCK_REALTIME; ``now_s`` is when it is looked at."""
+    if not found.live or line.released_ns is None:
+        return now_s
+    return (line.released_ns + line.realtime_offset_ns) / _NANO
 
 
 def next_firing_ns(trigger: Trigger, path: bytes, content: bytes, now_s: float) -> int | None:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -195,15 +194,6 @@ def test_an_entry_that_the_trial_took_away_again_may_have_been_started(spool: Sp
     assert ran.finality == "unresolved"
     assert (effect(ran, "crontab of a user")["status"], ran.report["finality"]["label"]) == ("unknown", None)
     assert "nothing that keeps it open can be followed" in spool.settle()
-
-
-def test_an_entry_may_have_fired_before_the_endpoint(spool: Spool) -> None:
-    """It is due each minute from when the trial could write it, not only from when the trial had ended."""
-    ran = spool.trial("crontabs", CRONTAB.format(line="* * * * * true") + "; sleep 61")
-    (due,) = spool.lab.events("schedule.found")
-    (endpoint,) = spool.lab.events("trial.endpoint")
-    endpoint_s = datetime.fromisoformat(endpoint["t"][:26]).replace(tzinfo=UTC).timestamp()
-    assert (ran.finality, due["next_ns"] / 1e9 < endpoint_s - 60) == ("unresolved", True)
 
 
 # -- dockerd ---------------------------------------------------------------------------------------------------------

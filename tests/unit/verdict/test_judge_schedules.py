@@ -22,6 +22,7 @@ from policies.triggers import triggers
 from policies.types import FilesMode, FilesPolicy, PeriodKind, Policy
 from supervisor import events as ev
 from supervisor.evidence.schedules import find_schedules
+from supervisor.schedules import read_from_s
 from supervisor.verdict.indexing import index_run
 from supervisor.verdict.judge import Judgement, judge
 
@@ -137,6 +138,20 @@ def test_what_was_there_for_a_while_is_a_trigger_where_it_is_read_at_once(
         trial.found(name, None, None)
     shown = find_schedules(trial.facts(), WORK, triggers().find, direct=direct)
     assert [(one.history.path, one.gone) for one in shown] == listed
+
+
+@pytest.mark.parametrize(("direct", "begins"), [(True, "release"), (False, "now")])
+def test_what_is_read_at_once_is_due_from_the_beginning(*, direct: bool, begins: str) -> None:
+    """It may have fired before the endpoint, and what it started may go on; what is staged is read once it is there."""
+    trial = ordinary()
+    trial.create(TIMER)
+    trial.found(TIMER, None, state("*"))
+    facts = trial.facts()
+    (one,) = find_schedules(facts, WORK, triggers().find, direct=direct)
+    line = facts.timeline
+    assert line.released_ns is not None
+    expected = {"release": (line.released_ns + line.realtime_offset_ns) / 1e9, "now": 7e9}[begins]
+    assert read_from_s(one, line, 7e9) == pytest.approx(expected)
 
 
 def found(trial: Transcript) -> list[tuple[bytes, str, bool]]:
