@@ -61,7 +61,6 @@ types: setup ## mypy, strict
 bench: setup ## measure overhead, start-up, log and gateway here, against bare, bwrap, strace and tinyproxy
 	$(BIN)/python scripts/bench_start.py
 	$(BIN)/python scripts/bench_overhead.py
-	$(BIN)/python scripts/bench_files.py
 	$(BIN)/python scripts/bench_log.py
 	$(BIN)/python scripts/bench_gateway.py
 

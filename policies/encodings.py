@@ -1,4 +1,4 @@
-"""The forms in which a value travels: as it is, and as base64, base32, hex and URL-encoding write it.
+"""The forms in which a value travels: as it is, as base64, base32, hex and URL-encoding write it, or two of them.
 
 Base64 and base32 write the same bytes differently by where they begin in what is encoded, so each alignment is a form
 of its own, without the letters at its ends that also depend on what stands beside the value.
@@ -14,6 +14,7 @@ BASE64_STEP, BASE32_STEP = 3, 5
 """After how many bytes the letters repeat their alignment."""
 
 
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")
 
 
@@ -25,6 +26,7 @@ class Encoding(StrEnum):
     BASE32 = "base32"
     HEX = "hex"
     URL = "url"
+    TWICE = "twice"
 
 
 def base64_forms(value: bytes) -> tuple[bytes, ...]:
@@ -35,6 +37,24 @@ def base64_forms(value: bytes) -> tuple[bytes, ...]:
 def base32_forms(value: bytes) -> tuple[bytes, ...]:
     """Give the lower-case letters of all five alignments."""
     return tuple(_inner(base64.b32encode, value, before, bits=5).lower() for before in range(BASE32_STEP))
+
+
+def base64_twice(value: bytes) -> tuple[bytes, ...]:
+    """Give what base64 writes of a value that is written otherwise already: base64, hex, URL-encoding, UTF-16."""
+    wide = b"".join(bytes((byte, 0)) for byte in value)
+    once = (*_both_alphabets(value), value.hex().encode(), value.hex().upper().encode(), wide, b"\0" + wide[:-1])
+    escaped = url_encoded(value)
+    return tuple(form for text in (*once, *([escaped] if escaped != value else [])) for form in base64_forms(text))
+
+
+def hex_twice(value: bytes) -> tuple[bytes, ...]:
+    """Give what hex, in lower case, writes of the base64 of a value."""
+    return tuple(text.hex().encode() for text in _both_alphabets(value))
+
+
+def _both_alphabets(value: bytes) -> tuple[bytes, ...]:
+    forms = base64_forms(value)
+    return tuple(dict.fromkeys((*forms, *(form.translate(_URL_SAFE) for form in forms))))
 
 
 def _inner(encode: Callable[[bytes], bytes], value: bytes, before: int, *, bits: int) -> bytes:

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
-from urllib.parse import urlsplit
 
 from policies.durations import DURATION_PATTERN, format_duration, parse_duration
 from policies.types import Option, Service, ServiceState, ServiceStatus, Settle, SettleKind
@@ -153,6 +152,20 @@ _COMMON = ("kind", "every", "deadline")
 _KEYS = ("name", "at", "state", "settle")
 
 
+_LOCAL = frozenset({SettleKind.COMMAND, SettleKind.FILE, SettleKind.DOCKER, SettleKind.CGROUP})
+
+
+_HERE = ("unix:", "host=/", "localhost", "127.0.0.", "::1")
+"""In an address: of this machine. A name may be so too, which nobody can tell."""
+
+
+def is_local(settle: Settle) -> bool:
+    """Tell whether a question is one to the machine that it is asked on, so that another one would answer otherwise."""
+    texts = [text for _, value in settle.options for text in (value if isinstance(value, tuple) else (str(value),))]
+    here = any(word in text for text in texts for word in _HERE)
+    return settle.kind in _LOCAL or settle.text("socket") is not None or here
+
+
 def parse_services(value: object, refuse_unknown: Callable[[str, Sequence[str], str], None]) -> tuple[Service, ...]:
     """Read the array of tables.
 
@@ -238,6 +251,8 @@ def _check_together(kind: SettleKind, options: Mapping[str, Option], place: str)
 
 def _check_url(text: str, place: str) -> None:
     """Refuse an address that no adapter can ask at; who asks there is no part of it (`policies.redaction`)."""
+    from urllib.parse import urlsplit  # noqa: PLC0415 - hardly any run has such a service
+
     url = _USER.sub(r"\1", text.replace("{run}", "1").replace("{operation}", "1"))
     try:
         parts = urlsplit(url)

@@ -10,8 +10,8 @@ Laws:
 
 A stream is looked at in three ways. *Compact*: without white space, quotes and punctuation that wrap or cut a value
 (lines of base64, labels of a domain name, string literals), the two alphabets of base64 made one. *Folded*: the same in
-lower case, for hex, base32 and names. *Unescaped*: compact, after URL-encoding was undone. Compression and encryption
-hide a value from it.
+lower case, for hex, base32 and names. *Unescaped*: compact, after URL-encoding was undone. UTF-16 is compact as well,
+since NUL is dropped. Compression and encryption hide a value from it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping
 
-from policies.encodings import Encoding, base32_forms, base64_forms, url_decoded
+from policies.encodings import Encoding, base32_forms, base64_forms, base64_twice, hex_twice, url_decoded
 from supervisor.values import dataclass, field
 
 VALUE_MIN_BYTES = 12
@@ -85,11 +85,12 @@ class _Index:
 class Spotter:
     """The values to look for. It is made once, and shared by any number of streams."""
 
-    def __init__(self, values: Iterable[tuple[str, bytes]]) -> None:
+    def __init__(self, values: Iterable[tuple[str, bytes]], *, twice: bool = False) -> None:
         """Write each value in its forms.
 
         Args:
             values: name and value; several values may have one name.
+            twice: look for what is encoded twice, too; that is some forty forms more of each value.
 
         Raises:
             ValueError: a value has fewer than `VALUE_MIN_BYTES`.
@@ -103,13 +104,19 @@ class Spotter:
                 message = f"{name}: expected a value of at least {VALUE_MIN_BYTES} bytes, got {len(value)}"
                 raise ValueError(message)
             compact.append(_Form(plain, Sighting(name, Encoding.PLAIN)))
-            compact += [_Form(compacted(text), Sighting(name, Encoding.BASE64)) for text in base64_forms(value)]
+            encoded = [compacted(text) for text in base64_forms(value)]
+            compact += [_Form(text, Sighting(name, Encoding.BASE64)) for text in encoded]
             folded.append(_Form(plain.lower(), Sighting(name, Encoding.PLAIN)))
             folded.append(_Form(value.hex().encode(), Sighting(name, Encoding.HEX)))
             folded += [_Form(text, Sighting(name, Encoding.BASE32)) for text in base32_forms(value)]
             escaped.append(_Form(plain, Sighting(name, Encoding.URL)))
+            if twice:
+                both = Sighting(name, Encoding.TWICE)
+                compact += [_Form(compacted(text), both) for text in base64_twice(value)]
+                folded += [_Form(text, both) for text in hex_twice(value)]
+                escaped += [_Form(text, both) for text in encoded]
         self.compact, self.folded, self.escaped = _Index.of(compact), _Index.of(folded), _Index.of(escaped)
-        self.longest = max(self.compact.longest, self.folded.longest)
+        self.longest = max(self.compact.longest, self.folded.longest, self.escaped.longest)
 
     def stream(self) -> SpottingStream:
         """Begin to look at a stream."""
@@ -148,7 +155,7 @@ class SpottingStream:
         for sighting in sorted(found, key=_plainest_first):
             if sighting.name not in self.seen:
                 new.setdefault(sighting.name, sighting)
-        self.seen |= new.keys()
+        self.seen.update(new)
         return tuple(new[name] for name in sorted(new))
 
     def _unescape(self, chunk: bytes) -> bytes:

@@ -1,16 +1,14 @@
 """What supervision costs commands that touch very many files, beside bubblewrap over an overlay of the same workspace.
 
-    python scripts/bench_files.py [--rounds N] [--json FILE] [--only WORKLOAD]
-
 Workloads: ``git status`` in 50,000 files, ``pip install`` of 30 local wheels, a tree of 40,000 small files as a package
-manager makes it, 2 GB written in one go. Ways: ``bwrap`` over an overlay mount, ``supervise`` with the writes left
-staged, by turns; both leave the workspace as it is. ``inside`` is what the workload itself took; ``whole`` ends
+manager makes it, 2 GB written in one go. Ways, by turns: ``bwrap`` over an overlay mount, ``supervise`` with the writes
+left staged, and with the writes applied to the workspace. ``inside`` is what the workload itself took; ``whole`` ends
 with the report; ``memory`` is the most that any process of the way held, the supervisor's report among them.
+`bench_overhead` runs it.
 """
 
 from __future__ import annotations
 
-import argparse
 import base64
 import hashlib
 import os
@@ -24,8 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import measuring
-from bench_overhead import PROGRAM, compile_workloads
-from measuring import BOX, MeasuringError, Series, Way
+from measuring import BOX, PROGRAM, MeasuringError, Series, Way, compile_workloads
 
 FILES = 50_000
 WHEELS = 30
@@ -59,10 +56,11 @@ BASELINE = "bwrap+overlay"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """One workload: how its workspace is filled, and the command."""
+    """One workload: how its workspace is filled, the command, and what is removed again when it was applied."""
 
     fill: Callable[[Path], None]
     command: tuple[str, ...]
+    makes: str = ""
 
 
 @dataclass(slots=True)
@@ -123,12 +121,17 @@ def workloads() -> dict[str, Workload]:
     return {
         "git status": Workload(fill=fill_repository, command=(*timed, "git", "status", "--porcelain")),
         "pip install": Workload(
-            fill=fill_wheels, command=(*timed, *pip, *(f"bench-pkg{number}" for number in range(WHEELS)))
+            fill=fill_wheels,
+            command=(*timed, *pip, *(f"bench-pkg{number}" for number in range(WHEELS))),
+            makes="site",
         ),
-        "package tree": Workload(fill=lambda _: None, command=(PROGRAM, "tree", str(PACKAGES), str(PER_PACKAGE))),
+        "package tree": Workload(
+            fill=lambda _: None, command=(PROGRAM, "tree", str(PACKAGES), str(PER_PACKAGE)), makes="packages"
+        ),
         "2 GB write": Workload(
             fill=lambda _: None,
             command=(*timed, "dd", "if=/dev/zero", "of=big", "bs=1M", f"count={WRITTEN_MB}", "status=none"),
+            makes="big",
         ),
     }
 
@@ -139,6 +142,7 @@ def ways() -> tuple[Way, ...]:
     return (
         Way(name=BASELINE, prefix=(*private, *BOX)),
         Way(name="supervise", prefix=(measuring.supervise_command(), "-q", "--commit", "never", "--")),
+        Way(name="applied", prefix=(measuring.supervise_command(), "-q", "--commit", "always", "--")),
     )
 
 
@@ -181,6 +185,8 @@ def measure(workload: Workload, rounds: int, folder: Path) -> dict[str, Taken]:
             whole_s, inside_s, memory_kb = run_once(way, workload.command, pristine)
             for place in (*folder.glob("state/runs/*"), *folder.glob("tmp.*")):
                 shutil.rmtree(place, ignore_errors=True)
+            if workload.makes:
+                subprocess.run(["rm", "-rf", workload.makes], cwd=pristine, check=True)
             if turn:
                 taken[way.name].series.whole_s.append(whole_s)
                 taken[way.name].series.inside_s.append(inside_s)
@@ -195,26 +201,14 @@ def rows(name: str, taken: dict[str, Taken]) -> list[dict[str, object]]:
     return [{**row, "memory_mb": max(taken[str(row["way"])].memory_kb) // 1000} for row in found]
 
 
-def main(words: list[str]) -> int:
-    """Measure, print, write."""
-    parser = argparse.ArgumentParser(description="What supervision costs commands that touch very many files.")
-    parser.add_argument("--rounds", type=int, default=3, help="counted rounds (default: 3)")
-    parser.add_argument("--json", metavar="FILE", help="write the figures there too")
-    parser.add_argument("--only", metavar="WORKLOAD", help=", ".join(workloads()))
-    options = parser.parse_args(words)
-    found: list[dict[str, object]] = []
-    with measuring.scratch() as folder:
-        os.environ["BENCH_SCRATCH"] = str(folder)
-        for name, workload in workloads().items():
-            if options.only in {None, name}:
-                found += rows(name, measure(workload, options.rounds, folder))
-    measuring.print_table(found, COLUMNS)
-    measuring.write_json(options.json, found, rounds=options.rounds)
-    return 0
+def measure_all(only: str | None, rounds: int, folder: Path) -> list[dict[str, object]]:
+    """Measure every workload, or the one that is asked for, and give their rows.
 
-
-if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except MeasuringError as error:
-        sys.exit(f"bench_files: {error}")
+    Args:
+        only: a workload, ``files`` or None for all; any other name is none of these.
+        rounds: counted rounds.
+        folder: scratch space of the benchmark.
+    """
+    os.environ["BENCH_SCRATCH"] = str(folder)
+    chosen = {name: one for name, one in workloads().items() if only in {None, "files", name}}
+    return [row for name, one in chosen.items() for row in rows(name, measure(one, rounds, folder))]

@@ -209,7 +209,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--verify-gb", type=float, default=1.0, help="size of the log to verify (default: 1)")
     parser.add_argument("--json", metavar="FILE", help="write the figures there too")
     options = parser.parse_args(words)
-    program = bench_overhead.PROGRAM
+    program = measuring.PROGRAM
     flood = (program, "loop", str(int(FLOOD * options.scale)))
     paced = (program, "paced", str(int(PACED * options.scale)))
     build = (program, "time", "sh", "-c", bench_overhead.BUILD_SCRIPT)

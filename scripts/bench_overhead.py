@@ -1,11 +1,12 @@
 """What supervision costs while a command runs, and what it costs everybody else on the machine.
 
-    python scripts/bench_overhead.py [--rounds N] [--json FILE] [--no-trace]
+    python scripts/bench_overhead.py [--rounds N] [--json FILE] [--no-trace] [--only WORKLOAD]
 
 Workloads: a build (many small C files compiled and linked, thousands of files opened, hundreds of forks), a loop of
 open/write 4 KiB/close, a fork storm, and getppid. Ways: bare, ``supervise``, ``bwrap``, ``strace -f`` when it is there.
 ``inside`` is what the workload itself took, ``whole`` the time of the command with the start and end of its supervisor.
-Last, the same loop outside of any trial, while none and while one is running.
+Then the same loop outside of any trial, while none and while one is running; last, commands that touch very many files
+(`bench_files`). ``--only`` takes the name of one workload, ``rest`` or ``files``.
 """
 
 from __future__ import annotations
@@ -19,11 +20,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import bench_files
 import measuring
-from measuring import MeasuringError, Series, Way
+from measuring import PROGRAM, MeasuringError, Series, Way, compile_workloads
 
-SOURCE = Path(__file__).resolve().parent / "bench_workloads.c"
-PROGRAM = "./workloads"
 UNITS = 40
 READS = 3000
 FORKS = 200
@@ -82,19 +82,6 @@ def workspaces(folder: Path) -> Callable[[], Path]:
     return fresh
 
 
-def compile_workloads(folder: Path) -> None:
-    """Compile the workloads into a workspace: of what lies in /tmp, a trial sees nothing else.
-
-    Raises:
-        MeasuringError: there is no compiler.
-    """
-    target = folder / PROGRAM
-    done = subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-o", str(target), str(SOURCE)], check=False)
-    if done.returncode:
-        message = f"cc: expected exit code 0, got {done.returncode}"
-        raise MeasuringError(message)
-
-
 def workloads(scale: float) -> dict[str, tuple[str, ...]]:
     """Give every workload as a command."""
     return {
@@ -147,7 +134,9 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--scale", type=float, default=1.0, help="multiply the loops (default: 1)")
     parser.add_argument("--json", metavar="FILE", help="write the figures there too")
     parser.add_argument("--no-trace", action="store_true", help="leave strace out: it takes most of the time")
-    parser.add_argument("--only", metavar="WORKLOAD", help="build, open/write/close, fork storm, getppid or rest")
+    parser.add_argument(
+        "--only", metavar="WORKLOAD", help=", ".join((*workloads(1), "rest", "files", *bench_files.workloads()))
+    )
     return parser.parse_args(words)
 
 
@@ -164,12 +153,12 @@ def main(words: list[str]) -> int:
                 found += measuring.rows(name, measuring.take_turns(ways, options.rounds, command, fresh))
         if options.only in {None, "rest"}:
             rest = measure_rest(fresh, options.rounds, options.scale)
-    if found:
-        measuring.print_table(found, COLUMNS)
-        print()
-    if rest:
-        measuring.print_table(rest, REST_COLUMNS)
-    measuring.write_json(options.json, found + rest, rounds=options.rounds)
+        files = bench_files.measure_all(options.only, options.rounds, folder)
+    for one, columns in ((found, COLUMNS), (rest, REST_COLUMNS), (files, bench_files.COLUMNS)):
+        if one:
+            measuring.print_table(one, columns)
+            print()
+    measuring.write_json(options.json, found + rest + files, rounds=options.rounds)
     return 0
 
 

@@ -1,9 +1,11 @@
 """Measure judging many runs against each other: time and memory, on indexes as sealed runs write them.
 
     python scripts/bench_separation.py [--runs 10000] [--effects 1000] [--shared 0.01] [--verify RUN]
+    python scripts/bench_separation.py --write DIR; python scripts/bench_separation.py --read DIR
 
 Indexes are written to disk as a run does, and read from there as `supervise separate` does. What it takes to verify the
-log of each run beside is measured on a sealed run that is named (a directory), and multiplied.
+log of each run beside is measured on a sealed run that is named (a directory), and multiplied. With `--write` and
+`--read` the two halves are apart, so that only the second one needs a quiet machine.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from supervisor.evidence.file_facts import Sight
 from supervisor.launch.state import RunDir
 from supervisor.reading import verify_run
 from supervisor.verdict.pairs import separate_pairs
@@ -28,10 +31,14 @@ BUDGET_S, BUDGET_BYTES = 60.0, 2 << 30
 
 
 def make_run(number: int, effects: int, shared: float, seed: int) -> RunIndex:
-    """Make one run: most effects in a place of its own, some in a place that every hundredth run uses too."""
+    """Make one run: most effects in a place of its own, some in a place that every hundredth run uses too.
+
+    Of that one it tells what it found and left, as runs do; somebody unknown has written all of it in between.
+    """
     chosen = random.Random(seed * 1_000_003 + number)  # noqa: S311 - figures of a benchmark
     start_ns = number * SECOND
     contacts = []
+    found, left = [], []
     for effect in range(effects):
         at_ns = start_ns + effect
         everybodys = chosen.random() < shared
@@ -42,8 +49,20 @@ def make_run(number: int, effects: int, shared: float, seed: int) -> RunIndex:
         )
         how = chosen.choice(("changed", "read", "read"))
         contacts.append(Contact(place.encode(), how, at_ns, at_ns + 5, (effect,)))
+        if everybodys:
+            found.append(Sight(place.encode(), 1, 2, 1, 3, start_ns - SECOND, start_ns - SECOND, "state"))
+        if everybodys and how == "changed":
+            left.append(Sight(place.encode(), 1, 2, 1, 3, at_ns, at_ns))
     return RunIndex(
-        run=f"run-{number:06}", released_ns=start_ns, ended_ns=start_ns + SECOND // 2, contacts=tuple(contacts)
+        run=f"run-{number:06}",
+        released_ns=start_ns,
+        ended_ns=start_ns + SECOND // 2,
+        places=(f"/srv/shared/{number % 100}".encode(),),
+        workspace=f"/srv/own/{number}".encode(),
+        contacts=tuple(contacts),
+        found=tuple(found),
+        left=tuple(left),
+        left_ns=start_ns + SECOND // 2,
     )
 
 
@@ -57,6 +76,17 @@ def time_verification(run: Path) -> float:
     return min(times)
 
 
+def indexes_in(directory: Path, runs: int) -> list[Path]:
+    """Name the files."""
+    return [directory / f"{number:06}" for number in range(runs)]
+
+
+def write_indexes(paths: list[Path], options: argparse.Namespace) -> None:
+    """Write an index a path."""
+    for number, path in enumerate(paths):
+        path.write_bytes(encode_index(make_run(number, options.effects, options.shared, options.seed)))
+
+
 def main() -> int:
     """Write indexes, judge them, and tell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -65,15 +95,21 @@ def main() -> int:
     parser.add_argument("--shared", type=float, default=0.01, help="share of effects in places of several runs")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--verify", type=Path, metavar="RUN", help="a sealed run, whose log is verified")
+    parser.add_argument("--write", type=Path, metavar="DIR", help="write the indexes there, and end")
+    parser.add_argument("--read", type=Path, metavar="DIR", help="judge those that were written there")
     options = parser.parse_args()
     verify_s = time_verification(options.verify) * options.runs if options.verify else 0.0
+    if options.write is not None:
+        options.write.mkdir()
+        write_indexes(indexes_in(options.write, options.runs), options)
+        return 0
     with tempfile.TemporaryDirectory() as directory:
-        paths = [Path(directory) / f"{number:06}" for number in range(options.runs)]
-        if (child := os.fork()) == 0:  # so that what was made is not counted as memory of judging
-            for number, path in enumerate(paths):
-                path.write_bytes(encode_index(make_run(number, options.effects, options.shared, options.seed)))
-            os._exit(0)
-        os.waitpid(child, 0)
+        paths = indexes_in(options.read or Path(directory), options.runs)
+        if options.read is None:
+            if (child := os.fork()) == 0:  # so that what was made is not counted as memory of judging
+                write_indexes(paths, options)
+                os._exit(0)
+            os.waitpid(child, 0)
 
         def indexes() -> Iterator[RunIndex]:
             return (decode_index(path.read_bytes()) for path in paths)

@@ -22,6 +22,8 @@ from tempfile import TemporaryDirectory
 
 BOX = ("bwrap", "--dev-bind", "/", "/", "--proc", "/proc", "--unshare-all", "--die-with-parent", "--")
 TRACE = ("strace", "-f", "-qq", "-o", "/dev/null", "--")
+SOURCE = Path(__file__).resolve().parent / "bench_workloads.c"
+PROGRAM = "./workloads"
 NAMES = 2
 """Columns of a table that hold names; the others hold figures."""
 
@@ -86,6 +88,19 @@ def scratch() -> Iterator[Path]:
             os.environ.pop("SUPERVISE_HOME")
             if before is not None:
                 os.environ["SUPERVISE_HOME"] = before
+
+
+def compile_workloads(folder: Path) -> None:
+    """Compile the workloads into a workspace: of what lies in /tmp, a trial sees nothing else.
+
+    Raises:
+        MeasuringError: there is no compiler.
+    """
+    target = folder / PROGRAM
+    done = subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-o", str(target), str(SOURCE)], check=False)
+    if done.returncode:
+        message = f"cc: expected exit code 0, got {done.returncode}"
+        raise MeasuringError(message)
 
 
 def run_once(way: Way, command: Sequence[str], workspace: Path) -> tuple[float, float]:

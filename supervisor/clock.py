@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 
 
 def boottime_ns() -> int:
@@ -15,11 +14,6 @@ def boottime_ns() -> int:
 def realtime_offset_ns() -> int:
     """Give what is added to CLOCK_BOOTTIME for the time of day."""
     return time.time_ns() - boottime_ns()
-
-
-def boot_id() -> str:
-    """Give what the kernel calls this run of the machine: CLOCK_BOOTTIME means the same as long as it is the same."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def now_rfc3339() -> str:

@@ -26,6 +26,7 @@ from supervisor.evidence.held import Release
 from supervisor.evidence.naming import listed, show
 from supervisor.evidence.timeline import with_commit
 from supervisor.launch.durable import write_whole
+from supervisor.launch.left import note_left
 from supervisor.launch.stage import Stage
 from supervisor.log import envelope
 from supervisor.log.envelope import sign_envelope
@@ -318,8 +319,10 @@ def _write_index(trial: Trial, facts: Facts, judgement: Judgement, found: tuple[
         run=prepared.run.id,
         workspace=os.fsencode(prepared.workspace),
         places=tuple(prepared.declared.shared),
+        left=trial.left_names,
         registered=trial.registered,
     )
+    note_left(prepared.home.path, (contact.path for contact in index.contacts if contact.how == "changed"))
     data = encode_index(add_sights(index, found))
     trial.room.persist(lambda: write_whole(prepared.run.index, data))
     return _digest(data)

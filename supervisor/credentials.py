@@ -31,6 +31,7 @@ from probes.credentials.keeper import Keeper
 from supervisor.errors import UsageError
 from supervisor.events import CanaryPlaced, CredentialDropped, CredentialGuarded, CredentialPassed, Event
 from supervisor.launch.view import Planted
+from supervisor.masking import linked_files
 from supervisor.values import dataclass
 
 if TYPE_CHECKING:  # only runs with decoys need these, and each module costs a millisecond or two
@@ -87,7 +88,7 @@ class Credentials:
         from probes.gateway.lookout import Lookout  # noqa: PLC0415 - see above
 
         values = ((self.run, decoy.form, value) for decoy in self.decoys for value in decoy.values)
-        spotter = spotter_of(dict.fromkeys(values))
+        spotter = spotter_of(dict.fromkeys(values), twice=True)
         return Lookout(self.run, spotter) if spotter else None
 
     def globs(self) -> tuple[str, ...]:
@@ -108,6 +109,7 @@ class Credentials:
         data = credential_data()
         placed = tuple(self._placed())
         hidden = [path for path in masked if path not in {planted.path for planted in self.planted}]
+        linked = tuple(linked_files(hidden))
         mask = tuple(absolute_glob(glob, self.home, self.workspace) for glob in self.mask)
         own = masked_globs(None, workspace=self.workspace, mask=mask)
         yield (
@@ -123,6 +125,9 @@ class Credentials:
                 "addresses": data.metadata_addresses,
                 "names": data.metadata_names,
                 "masked": tuple(dict.fromkeys((*hidden, *map(os.path.realpath, hidden)))),
+                "linked": tuple(path for path, _ in linked),
+                "linked_inodes": tuple(found.st_ino for _, found in linked),
+                "linked_devices": tuple(found.st_dev for _, found in linked),
                 "canaries": len(placed),
             },
         )

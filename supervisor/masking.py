@@ -7,13 +7,17 @@ keeps: a mask that would hide nothing, or leave nothing that can run, is never p
 from __future__ import annotations
 
 import glob
+import itertools
 import os
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 
 from policies.credentials import absolute_glob
 from supervisor.errors import UsageError
 from supervisor.launch.mounts import is_below
 
+LOOKED_AT = 500
+"""A trial is to begin soon, and masked are a few small directories mostly."""
 _KERNEL = (b"/proc", b"/sys", b"/dev")
 _OWN = (b"/tmp", b"/run", b"/dev/shm")
 _NEEDED = (b"/etc", b"/bin", b"/sbin", b"/lib", b"/lib64", b"/usr/bin", b"/usr/sbin", b"/usr/lib", b"/usr/lib64")
@@ -48,6 +52,25 @@ def require_maskable(mask: Sequence[str], *, workspace: str, home: str | None) -
                 message = f"expected a path that can be masked, got {os.fsdecode(path)}: {wrong}"
                 hint = None if os.fsdecode(path) == text else f"{text} leads there"
                 raise UsageError(message, place=place, hint=hint)
+
+
+def linked_files(masked: Iterable[bytes]) -> Iterator[tuple[bytes, os.stat_result]]:
+    """Give the files at masked paths, and below masked directories, that have another name: by that they lie open.
+
+    At most `LOOKED_AT` entries are looked at, those of each directory before what is below it.
+    """
+    waiting, left = list(masked), LOOKED_AT
+    while waiting and left:
+        path, left = waiting.pop(0), left - 1
+        try:
+            found = os.lstat(path)
+            if stat.S_ISDIR(found.st_mode):
+                with os.scandir(path) as entries:
+                    waiting += [entry.path for entry in itertools.islice(entries, left)]
+        except OSError:
+            continue
+        if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+            yield path, found
 
 
 def _meant(pattern: str) -> Iterator[bytes]:

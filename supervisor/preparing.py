@@ -35,6 +35,7 @@ from supervisor.launch.view import ViewSpec
 from supervisor.log.bound import claim_digest
 from supervisor.log.keys import ENVIRONMENT, KeyStore, SigningKey, parse_signing_key, read_signing_key
 from supervisor.log.room import find_wait_s
+from supervisor.machine import boot_id, machine_id
 from supervisor.manifest import Started, describe_run
 from supervisor.masking import existing, require_maskable
 from supervisor.redacting import redact_policy
@@ -413,7 +414,8 @@ def _host() -> dict[str, object]:
         "kernel": uname.release,
         "machine": uname.machine,
         "processors": os.cpu_count(),
-        "boot": clock.boot_id(),
+        "boot": boot_id(),
+        "id": machine_id(),
     }
 
 

@@ -20,6 +20,7 @@ from probes.services.answers import Answer
 from supervisor import clock
 from supervisor.events import Origin, OutcomeChecked, ScheduleChecked, ServiceAnswered
 from supervisor.log.writer import LogWriter
+from supervisor.machine import boot_id, machine_id
 from supervisor.outcome_check import Checked
 from supervisor.schedule_watch import Look, look_at
 from supervisor.service_watch import ServiceWatch
@@ -55,22 +56,31 @@ class Ended(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunClock:
-    """The time of day as the run had it; ``offset_ns`` is what is added to CLOCK_BOOTTIME for it."""
+    """The time of day as the run had it; ``offset_ns`` is what is added to CLOCK_BOOTTIME for it.
+
+    ``same_boot`` says that the machine runs since before the run, ``same_host`` that it is the machine of the run.
+    """
 
     offset_ns: int
     same_boot: bool
+    same_host: bool
 
     @classmethod
-    def of(cls, boot: object, offset_ns: int | None) -> RunClock:
+    def of(cls, host: Mapping[str, object], offset_ns: int | None) -> RunClock:
         """Go on with the clock of a run.
 
         Args:
-            boot: what its manifest says of the start of the machine.
+            host: what its manifest says of the machine.
             offset_ns: as its log has it.
         """
-        same = boot is not None and boot == clock.boot_id() and offset_ns is not None
+        booted = host.get("boot") == boot_id()
+        known, own = host.get("id"), machine_id()
+        same_host = booted if known is None or own is None else known == own
+        kept = offset_ns if booted and same_host else None
         return cls(
-            offset_ns=offset_ns if same and offset_ns is not None else clock.realtime_offset_ns(), same_boot=same
+            offset_ns=clock.realtime_offset_ns() if kept is None else kept,
+            same_boot=kept is not None,
+            same_host=same_host,
         )
 
     def now_ns(self) -> int:

@@ -27,6 +27,7 @@ from msgspec.structs import replace
 from policies.canonical import policy_to_mapping
 from policies.credentials import find_secrets
 from policies.redaction import Redactor
+from policies.services import is_local
 from policies.types import Policy
 from supervisor import clock
 from supervisor.credentials import hide_secrets
@@ -59,6 +60,7 @@ from supervisor.report.attestation import make_statement
 from supervisor.resumed import Ended, Followed, Resumed, RunClock, deadline_ns
 from supervisor.signals import Signals
 from supervisor.values import dataclass, field
+from supervisor.values import replace as replace_value
 from supervisor.verdict.completion import Completion, LogFigures, to_json
 from supervisor.verdict.settled_later import LeftSchedule, Waiting, open_routes, settle_later
 
@@ -127,7 +129,7 @@ def _settle(home: Home, run: RunDir, environ: Mapping[str, str], signals: Signal
         raise LogError(message, place=run.id)
     completion = reading.completion
     left = _Left.read(run, completion)
-    first = open_routes(completion, left.manifest.policy, left.schedules)
+    first = left.waiting(completion)
     waiting, place = first, None
     until_ns = left.until_ns(completion, for_s)
     while waiting.names:
@@ -135,7 +137,7 @@ def _settle(home: Home, run: RunDir, environ: Mapping[str, str], signals: Signal
             place = _next_place(run)
         addendum = _Addendum(run, place, completion, left, waiting, KeyStore(home.path).current(), environ)
         completion, ended = addendum.settle(signals, until_ns)
-        waiting = open_routes(completion, left.manifest.policy, left.schedules) if ended is Ended.DECIDED else Waiting()
+        waiting = left.waiting(completion) if ended is Ended.DECIDED else Waiting()
     return Settled(completion=completion, waited_for=first.names, addendum=place)
 
 
@@ -204,8 +206,16 @@ class _Left:
             announced=seen.announced,
             released_ns=None if seen.released_ns is None else seen.released_ns + offset_ns,
             written_ns=seen.written_ns + offset_ns,
-            clock=RunClock.of(host.get("boot") if isinstance(host, dict) else None, seen.offset_ns),
+            clock=RunClock.of(host if isinstance(host, dict) else {}, seen.offset_ns),
         )
+
+    def waiting(self, completion: Completion) -> Waiting:
+        """Tell what can be followed from here: on another machine only what is asked over a network."""
+        policy = self.manifest.policy
+        if self.clock.same_host:
+            return open_routes(completion, policy, self.schedules)
+        away = tuple(one for one in policy.services if one.settle is None or not is_local(one.settle))
+        return open_routes(completion, replace_value(policy, services=away))
 
     def deadline_ns(self, completion: Completion) -> int | None:
         at = completion.endpoint.at
@@ -312,6 +322,8 @@ class _Addendum:
         )
 
     def _check_outcome(self) -> Checked:
+        if not self.left.clock.same_host:
+            return Checked(problem="it lies on another machine")
         kept = open_kept(self.run)
         return check_outcome(
             self.run,

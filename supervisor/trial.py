@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, structs
 
 from probes.gateway.process import Gateway
+from probes.gateway.process import load as load_gateway
 from probes.gateway.wire import Told
 from probes.kernel import early, pins
 from probes.kernel.abi import Network
@@ -81,7 +82,10 @@ _NOTES_AT_ONCE = 64
 
 @dataclass(slots=True, kw_only=True)
 class Trial:
-    """One trial, held or running; ``captured`` has the digests of its snapshots, by the state that they are of."""
+    """One trial, held or running; ``captured`` has the digests of its snapshots, by the state that they are of.
+
+    ``left_names``: names that earlier runs left, look-ups of which are told.
+    """
 
     prepared: Prepared
     cgroup: Cgroup
@@ -106,6 +110,7 @@ class Trial:
     captured: dict[str, str] = field(default_factory=dict)
     registered: str | None = None
     sharing: Sharing | None = None
+    left_names: tuple[bytes, ...] = ()
     writers: PlaceWatch | None = None
 
     def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind
@@ -264,8 +269,10 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         # The witness is closed after the cgroup is gone: that is how the last trial is known.
         closing = stack.enter_context(ExitStack())
         stack.callback(clean_cgroup, cgroup)
+        load_gateway()  # while the kernel still verifies
         early.wait_for_loading()
         guardian = Guardian.start(cgroup, prepared.run, on_death=lambda: _clear_after_us(root, run.id))
+        closing.callback(guardian.reap)
         stack.callback(guardian.release)
         gateway = Gateway.start(
             prepared.request.policy.network,

@@ -16,7 +16,8 @@ from policies.types import FilesMode
 from probes.kernel.watching import overlay_devices, plan_looks
 from supervisor import clock
 from supervisor.events import Event, Origin, PlaceChanged, PlaceDeclared, PlaceUnwatched, ReferenceLinked
-from supervisor.launch.mounts import parse_mountinfo
+from supervisor.launch.left import names_left
+from supervisor.launch.mounts import has_remote, parse_mountinfo, read_mounts
 from supervisor.values import dataclass, replace
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ def watched(trial: Trial, writers: PlaceWatch | None) -> Iterator[None]:
     in_place = {view.workspace: prepared.spec.view.workspace} if files.mode is FilesMode.DIRECT else {}
     shown = {path: view.shown_at(path) for path in declared.shared}
     everywhere = [name for names in shown.values() for name in names]
-    looks = plan_looks(mounts, shared=(*everywhere, *in_place), hidden=declared.hidden)
+    trial.left_names = names_left(prepared.home.path)
+    looks = plan_looks(mounts, shared=(*everywhere, *in_place), hidden=declared.hidden, left=trial.left_names)
     trial.witness.look_for(looks)
     places = [
         *((path, (named, *shown[path]), "shared") for path, named in declared.shared.items()),
@@ -94,7 +96,7 @@ def watched(trial: Trial, writers: PlaceWatch | None) -> Iterator[None]:
             names=tuple(dict.fromkeys(name for name in names if name != path)),
             hidden=sort == "hidden",
             workspace=sort == "workspace",
-            watched=sort != "hidden",
+            watched=sort == "shared" or (sort == "workspace" and not _is_remote(path)),
             devices=() if sort == "hidden" else looks.devices or (),
             total=len(places),
         )
@@ -107,6 +109,10 @@ def watched(trial: Trial, writers: PlaceWatch | None) -> Iterator[None]:
         if declared.shared:
             trial.sharing = stack.enter_context(_shared(trial, shown))
         yield
+
+
+def _is_remote(workspace: bytes) -> bool:
+    return has_remote(read_mounts(), os.stat(workspace).st_dev, workspace)  # noqa: PTH116 - a path of bytes
 
 
 @contextmanager

@@ -141,7 +141,7 @@ class Search:
                     yield Hit(name=name, sort=look.sort, line=look.line, value=look.value)
 
 
-def spotter_of(decoys: Iterable[tuple[str, str, bytes]]) -> Spotter | None:
+def spotter_of(decoys: Iterable[tuple[str, str, bytes]], *, twice: bool = False) -> Spotter | None:
     """Make what finds decoys, from the run, the form and the value of each; None when there are none."""
     named = [(f"{run} {form}", value) for run, form, value in decoys if len(value) >= VALUE_MIN_BYTES]
-    return Spotter(named) if named else None
+    return Spotter(named, twice=twice) if named else None

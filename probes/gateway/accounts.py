@@ -32,12 +32,15 @@ class Account:
             source=written(*self.source),
         )  # fmt: skip
 
-    def allowed(self, said: Said, dialled: str | None, *, time_ns: int) -> ConnectionAllowed:
+    def allowed(
+        self, said: Said, dialled: str | None, *, time_ns: int, declined: tuple[str, ...] = ()
+    ) -> ConnectionAllowed:
         """Tell that it is let through, and to where; None when it was used for nothing."""
         return ConnectionAllowed(
             n=-1, time_ns=time_ns, connection=self.number, ip=str(self.place.address), port=self.place.port,
             host=said.host, rule=said.decision.rule, speaks=said.speaks,
-            encrypted_hello=said.hello is not None and said.hello.encrypted, dialled=dialled,
+            encrypted_hello=said.hello is not None and said.hello.encrypted, declined=declined,
+            dialled=dialled,
             source=written(*self.source),
         )  # fmt: skip
 

@@ -102,7 +102,7 @@ def prepare(namespace: int) -> Ground:
 
 def _set(name: str, value: str) -> None:
     try:
-        Path("/proc/sys", name).write_text(value, encoding="ascii")
+        Path("/proc/sys", name).write_bytes(value.encode())
     except OSError:  # a kernel without it, or a host whose /proc/sys is read-only: none of them is what safety rests on
         return
 

@@ -218,7 +218,7 @@ class HeldConnection:
         if len(self._client.waiting) > UNREAD:
             raise Refused("it reads nothing of what it is answered", host=self._host, rule="hold")
         if text:
-            self._look(text, ", inside TLS")
+            self._look(text, inside=True)
             self._keep(inner.feed(text))
         if inner.said.hello is not None:
             raise Refused("TLS inside TLS cannot be held", host=self._host, rule="hold")
@@ -235,11 +235,11 @@ class HeldConnection:
         self._counted += len(passed)
         self._kept += passed
 
-    def _look(self, data: bytes, how: str = "") -> None:
+    def _look(self, data: bytes, *, inside: bool = False) -> None:
         """Tell of decoys in what the client says, as on every connection."""
         if self._decoys is not None:
             where = written(self._host or str(plain_address(self._place.address)), self._place.port)
-            self._decoys.look(data, f"{where}{how}")
+            self._decoys.look(data, where, inside=inside)
 
     # -- its end ---------------------------------------------------------------------------------------------------
 

@@ -218,6 +218,10 @@ class RequestReader:
             self._opaque = switched
             yield from self.feed(b"")
 
+    def go_on(self) -> None:
+        """Wait for no answer to the head that was given last: for whoever only reads along."""
+        self._switching = False
+
     def _step(self) -> Piece | None:
         if self._body is not None:
             piece = self._body.step(self._kept)

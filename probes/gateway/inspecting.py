@@ -16,7 +16,7 @@ from probes.gateway.authority import Authority
 from probes.gateway.client_hello import ClientHello
 from probes.gateway.http_head import RequestHead
 from probes.gateway.inspected_text import AnswerRecord, RequestRecord, StreamRecord
-from probes.gateway.inspection import Failure, Inspection, Record, Side, Step
+from probes.gateway.inspection import NOT_OFFERED, Failure, Inspection, Record, Side, Step
 from probes.gateway.speech import Refused, Speech
 from probes.gateway.swallow import Swallowed
 from supervisor.events import Event, InspectionFailed, RequestAnswered, RequestSent, StreamDigested
@@ -66,6 +66,7 @@ class Inspected:
     """One connection that is read.
 
     Attributes:
+        declined: what the client offered to speak and the server is not offered, since it cannot be read.
         failure: why it must end, once it must.
         refusal: what the rules say of the request that it must end for.
     """
@@ -86,6 +87,7 @@ class Inspected:
         self._hello: ClientHello | None = None
         self._first = bytearray()
         self._speech = speech
+        self.declined: tuple[str, ...] = ()
         self.failure: Failure | None = None
         self.refusal: Refused | None = None
 
@@ -98,6 +100,7 @@ class Inspected:
         """Take bytes of the client; the first time with its hello. What comes before `dialled` waits for it."""
         if hello is not None:
             self._hello = hello
+            self.declined = tuple(one.decode() for one in hello.alpn if one in NOT_OFFERED)
         if self._hello is not None:
             self._first += data
             return Step()

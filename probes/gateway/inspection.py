@@ -26,7 +26,7 @@ from probes.gateway.inspected_text import InspectedText, TextRecord
 from probes.gateway.tls_end import TlsEnd, TlsError
 from supervisor.values import dataclass, field
 
-_NOT_OFFERED = frozenset({b"h2", b"h3"})
+NOT_OFFERED = frozenset({b"h2", b"h3"})
 """Protocols that cannot be read yet."""
 _ALERT = b"\x15\x03\x03\x00\x02\x02"
 _BAD_CERTIFICATE = 42
@@ -107,7 +107,7 @@ class Inspection:
         """
         step = Step()
         self._waiting += first
-        offered = tuple(one.decode("latin-1") for one in hello.alpn if one not in _NOT_OFFERED)
+        offered = tuple(one.decode("latin-1") for one in hello.alpn if one not in NOT_OFFERED)
         if hello.alpn and not offered:
             step.to_client = _ALERT + bytes([_NO_PROTOCOL])
             names = ", ".join(one.decode("latin-1") for one in hello.alpn)

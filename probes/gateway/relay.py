@@ -136,11 +136,11 @@ class Connection:
             if count < _READ_BYTES or self._account in _OVER:
                 return
 
-    def _look(self, data: bytes, how: str = "") -> None:
+    def _look(self, data: bytes, *, inside: bool = False) -> None:
         """Tell of decoys in what the client sends, before anything becomes of it."""
         if self._decoys is not None:
             where = written(self._speech.said.host or str(self._place.address), self._place.port)
-            self._decoys.look(data, f"{where}{how}")
+            self._decoys.look(data, where, inside=inside)
 
     def _hear(self, data: memoryview) -> None:
         speech = self._speech
@@ -189,7 +189,7 @@ class Connection:
         for event in inspected.events(step, n=-1, time_ns=now, connection=self.number, source=written(*self.source)):
             self._service.tell(event, self.source)
         for text in step.text_out if self._decoys is not None else ():
-            self._look(text, ", inside TLS")
+            self._look(text, inside=True)
         if step.to_server and server is not None:
             self._counted.bytes_out += len(step.to_server)
             server.send(step.to_server)
@@ -416,7 +416,9 @@ class Connection:
 
     def _tell_allowed(self, dialled: str | None) -> None:
         self._account = "allowed"
-        account = partial(self._of().allowed, self._speech.said, dialled, time_ns=boottime_ns())
+        said = self._speech.said
+        declined = self._inspected.declined if self._inspected is not None else ()
+        account = partial(self._of().allowed, said, dialled, time_ns=boottime_ns(), declined=declined)
         self._service.tell(account, self.source)
 
     def _tell_closed(self, error: str | None) -> None:

@@ -35,7 +35,7 @@ _LOW = (1 << 32) - 1
 _FMODE_READ, _FMODE_WRITE, _FMODE_CREATED = 1, 2, 1 << 20
 _O_TRUNC, _O_CREAT, _O_ACCMODE, _O_TMPFILE = 0o1000, 0o100, 0o3, 0o20000000
 _AT_REMOVEDIR = 0x200
-_RENAME_EXCHANGE = 2
+_RENAME_EXCHANGE, _RENAME_WHITEOUT = 2, 4
 _CACHE_MAX = 65536
 _read_u32 = struct.Struct("<I").unpack_from
 
@@ -299,8 +299,9 @@ def _by_name(raw: Raw) -> Event:  # noqa: PLR0911 - one row a family of calls
         gone = Kind.DIRECTORY if call == "rmdir" or (call == "unlinkat" and extra & _AT_REMOVEDIR) else Kind.UNKNOWN
         return ev.FileDeleted(path=path, what=gone, **common)
     if call in _RENAMING:
-        exchange = call == "renameat2" and bool(extra & _RENAME_EXCHANGE)
-        return ev.FileRenamed(path=path, **_callers_second(raw), exchange=exchange, **common)
+        flags = extra if call == "renameat2" else 0
+        exchange, whiteout = bool(flags & _RENAME_EXCHANGE), bool(flags & _RENAME_WHITEOUT)
+        return ev.FileRenamed(path=path, **_callers_second(raw), exchange=exchange, whiteout=whiteout, **common)
     if call in _LINKING:
         return ev.FileLinked(
             path=path, device=raw.device, inode=raw.inode, **_callers_second(raw), **common,

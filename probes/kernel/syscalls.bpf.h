@@ -246,6 +246,7 @@ const volatile struct shape shapes[SYSCALLS_MAX] = {
 	[__NR_kcmp] = REFUSED,
 	[__NR_prlimit64] = REFUSED,
 	[__NR_seccomp] = REFUSED,
+	[__NR_setsockopt] = REFUSED,
 	[__NR_vhangup] = REFUSED,
 	[__NR_quotactl_fd] = REFUSED,
 	[__NR_memfd_secret] = REFUSED,

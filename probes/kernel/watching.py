@@ -28,7 +28,7 @@ class Looks:
         mounts: ids of the mounts that shared and hidden places are, in the trial's own namespace.
         shared: whether there is a shared place: reads are told each time, and look-ups whatever their names.
         devices: of the shared places' file systems, as in `RECORD`; None when stat() may answer with others.
-        names: components of paths by which look-ups of hidden places are known.
+        names: components of paths by which look-ups of hidden places, and of what others left, are known.
     """
 
     mounts: tuple[int, ...] = ()
@@ -76,13 +76,16 @@ def hash_name(name: bytes) -> int:
     return number
 
 
-def plan_looks(mounts: Iterable[HostMount], *, shared: Iterable[bytes], hidden: Iterable[bytes]) -> Looks:
+def plan_looks(
+    mounts: Iterable[HostMount], *, shared: Iterable[bytes], hidden: Iterable[bytes], left: Iterable[bytes] = ()
+) -> Looks:
     """Find out what to watch for.
 
     Args:
         mounts: of the trial, from the mountinfo of one of its processes.
         shared: absolute paths of shared places, each with a mount of its own.
         hidden: absolute paths, or globs, of what the trial must not see, whether or not it is there.
+        left: components of paths that other trials left.
     """
     places, globs = tuple(shared), tuple(hidden)
     ours = [mount for mount in mounts if any(is_below(mount.path, place) for place in places)]
@@ -94,7 +97,7 @@ def plan_looks(mounts: Iterable[HostMount], *, shared: Iterable[bytes], hidden: 
         mounts=tuple(sorted({mount.mount_id for mount in (*ours, *covered)})),
         shared=bool(places),
         devices=tuple(sorted({_device(mount) for mount in ours})) if places and known else None,
-        names=tuple(sorted({name for glob in globs if (name := _name_of(glob))})),
+        names=tuple(sorted({name for name in (*map(_name_of, globs), *left) if name})),
     )
 
 

@@ -323,6 +323,10 @@ static __always_inline void tell_refused(struct call *c)
 	r.number[0] = c->arguments[0];
 	r.number[1] = c->nr;
 	r.inode = c->arguments[1];
+	if (c->nr == __NR_setsockopt) { /* which option, rather than which socket */
+		r.number[0] = c->arguments[1];
+		r.inode = c->arguments[2];
+	}
 	put(&r, c->cgroup, W_HOOK_SYSCALL);
 }
 

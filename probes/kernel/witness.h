@@ -26,7 +26,7 @@ enum w_kind {
 	W_PROC_REACHED = 5,	/* number: pid inside or address, syscall */
 	W_SIGNAL_SENT = 6,	/* number: target start_ns, target pid << 32 | signal; device: 1 = target is inside */
 	W_MEMBERSHIP_LEFT = 7,	/* number: cgroup id, - */
-	W_SYSCALL_REFUSED = 8,	/* number: first argument, syscall; inode: second argument */
+	W_SYSCALL_REFUSED = 8,	/* number: first argument, syscall; inode: second argument (setsockopt: level, option) */
 	W_FILE_OPENED = 16,	/* number: open flags, f_mode << 32 | S_IFMT */
 	W_FILE_WRITTEN = 17,	/* number: bytes, syscall; what: device */
 	W_FILE_TOTALS = 18,	/* number: bytes, calls; time_ns is the last one's; rest: u64 file */

@@ -22,6 +22,8 @@ class CredentialGuarded(Event, frozen=True, kw_only=True):
         sockets: globs of sockets whose peer acts for somebody.
         addresses, names: where clouds answer with credentials of the machine.
         masked: paths that existed and were masked.
+        linked: files among them, or below them, that have another name; ``linked_inodes`` and ``linked_devices`` are
+            theirs on the host, in the same order.
         canaries: how many `CanaryPlaced` belong to it.
     """
 
@@ -35,6 +37,9 @@ class CredentialGuarded(Event, frozen=True, kw_only=True):
     addresses: tuple[str, ...]
     names: tuple[str, ...]
     masked: tuple[bytes, ...]
+    linked: tuple[bytes, ...] = ()
+    linked_inodes: tuple[int, ...] = ()
+    linked_devices: tuple[int, ...] = ()
     canaries: int = 0
 
 
@@ -110,7 +115,7 @@ class CanaryLeaked(Event, frozen=True, kw_only=True):
         placed_by: the run whose decoy it is.
         seen_in: this run.
         where: in words: ``sent to 203.0.113.9:80``, ``the name that was asked``, a path.
-        encoding: ``plain``, ``base64``, ``base32``, ``hex`` or ``url``.
+        encoding: ``plain``, ``base64``, ``base32``, ``hex``, ``url``, or ``twice`` for one inside another.
         path: of the file that holds it, absolute as the trial sees it; empty for what was sent.
         connection: its number at the gateway, for what was sent.
     """

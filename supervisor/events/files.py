@@ -104,11 +104,12 @@ class FileDeleted(FileEvent, frozen=True, kw_only=True):
 
 
 class FileRenamed(FileEvent, frozen=True, kw_only=True):
-    """``path`` became ``new_path``; with ``exchange`` the two changed places."""
+    """``path`` became ``new_path``; with ``exchange`` the two changed places, with ``whiteout`` a device 0/0 stays."""
 
     new_path: bytes
     new_given: bytes = b""
     exchange: bool = False
+    whiteout: bool = False
 
 
 class FileLinked(FileEvent, frozen=True, kw_only=True):

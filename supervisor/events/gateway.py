@@ -35,45 +35,53 @@ class NameAsked(Event, frozen=True, kw_only=True):
     data: bytes = b""
 
 
-class ConnectionAllowed(Event, frozen=True, kw_only=True):
-    """A connection was let through to ``dialled``.
+class ConnectionTold(Event, frozen=True, kw_only=True):
+    """What every account of a connection has: its number at the gateway, and the trial's end of it, ``IP:PORT``."""
+
+    origin: Origin = Origin.GATEWAY
+    connection: int
+    source: str | None = None
+
+
+class ConnectionPlaced(ConnectionTold, frozen=True, kw_only=True):
+    """What the accounts of its course have too: where it went.
 
     Attributes:
         ip, port: what the trial connected to.
-        host: the name that it was let through by, None for an address.
-        speaks: ``tls``, ``http``, ``http2`` or ``other``; None when the client said nothing before the server did.
-        encrypted_hello: the TLS hello hides another name (ECH): it was decided by the outer one.
+        host: the name that it goes by, None for an address.
     """
 
-    origin: Origin = Origin.GATEWAY
-    connection: int
     transport: str = "tcp"
     ip: str
     port: int
     host: str | None = None
+
+
+class ConnectionAllowed(ConnectionPlaced, frozen=True, kw_only=True):
+    """A connection was let through to ``dialled``.
+
+    Attributes:
+        speaks: ``tls``, ``http``, ``http2`` or ``other``; None when the client said nothing before the server did.
+        encrypted_hello: the TLS hello hides another name (ECH): it was decided by the outer one.
+        declined: what the client offered to speak inside TLS and the server was not asked for, since it cannot be read.
+    """
+
     rule: str | None = None
     speaks: str | None = None
     encrypted_hello: bool = False
+    declined: tuple[str, ...] = ()
     dialled: str | None = None
-    source: str | None = None
 
 
-class ConnectionSinkholed(Event, frozen=True, kw_only=True):
+class ConnectionSinkholed(ConnectionPlaced, frozen=True, kw_only=True):
     """A connection was accepted by the gateway itself, which passes nothing on."""
 
-    origin: Origin = Origin.GATEWAY
-    connection: int
-    transport: str = "tcp"
-    ip: str
-    port: int
-    host: str | None = None
     rule: str | None = None
     reason: str | None = None
     would_allow: str | None = None
-    source: str | None = None
 
 
-class ConnectionClosed(Event, frozen=True, kw_only=True):
+class ConnectionClosed(ConnectionPlaced, frozen=True, kw_only=True):
     """A connection that was allowed or sinkholed came to its end.
 
     Attributes:
@@ -85,12 +93,6 @@ class ConnectionClosed(Event, frozen=True, kw_only=True):
         error: why it ended, when that was not the wish of either end.
     """
 
-    origin: Origin = Origin.GATEWAY
-    connection: int
-    transport: str = "tcp"
-    ip: str
-    port: int
-    host: str | None = None
     decision: str
     bytes_out: int = 0
     bytes_in: int = 0
@@ -98,7 +100,6 @@ class ConnectionClosed(Event, frozen=True, kw_only=True):
     opened_ns: int = 0
     data_out: bytes = b""
     error: str | None = None
-    source: str | None = None
 
 
 class GatewayStarted(Event, frozen=True, kw_only=True):

@@ -8,14 +8,13 @@ next one is begun: of a log that breaks off in between, at most the first connec
 from __future__ import annotations
 
 from supervisor.events.base import Event, Origin
+from supervisor.events.gateway import ConnectionPlaced
 
 
-class ConnectionHeld(Event, frozen=True, kw_only=True):
+class ConnectionHeld(ConnectionPlaced, frozen=True, kw_only=True):
     """What a client said to an allowed host was kept, and passed on to nobody.
 
     Attributes:
-        ip, port: what the trial connected to.
-        host: the name that it goes by, None for an address.
         speaks: ``http``, ``http2`` or ``other``: of what is inside, where ``tls`` was ended by the gateway.
         size_bytes, digest: of what is held, ``sha256:…``.
         requests: ``METHOD URL`` of the first requests; ``count`` is how many there are.
@@ -23,12 +22,6 @@ class ConnectionHeld(Event, frozen=True, kw_only=True):
         ended: what ended it, None when that was the client's wish.
     """
 
-    origin: Origin = Origin.GATEWAY
-    connection: int
-    transport: str = "tcp"
-    ip: str
-    port: int
-    host: str | None = None
     rule: str | None = None
     speaks: str | None = None
     tls: bool = False
@@ -39,7 +32,6 @@ class ConnectionHeld(Event, frozen=True, kw_only=True):
     offset: int = 0
     opened_ns: int = 0
     ended: str | None = None
-    source: str | None = None
 
 
 class ConnectionReleased(Event, frozen=True, kw_only=True):

@@ -6,10 +6,10 @@ they were sent, without the framing of chunks; whatever coding the sender chose 
 
 from __future__ import annotations
 
-from supervisor.events.base import Event, Origin
+from supervisor.events.gateway import ConnectionTold
 
 
-class RequestSent(Event, frozen=True, kw_only=True):
+class RequestSent(ConnectionTold, frozen=True, kw_only=True):
     """A request was passed on to an allowed server, up to its end.
 
     Attributes:
@@ -18,8 +18,6 @@ class RequestSent(Event, frozen=True, kw_only=True):
         complete: its end was seen; False when the connection ended within it.
     """
 
-    origin: Origin = Origin.GATEWAY
-    connection: int
     request: int
     host: str
     port: int
@@ -29,37 +27,30 @@ class RequestSent(Event, frozen=True, kw_only=True):
     size_bytes: int
     digest: str
     complete: bool = True
-    source: str | None = None
 
 
-class RequestAnswered(Event, frozen=True, kw_only=True):
+class RequestAnswered(ConnectionTold, frozen=True, kw_only=True):
     """The answer to a request was passed back. ``status`` is None when it was no HTTP."""
 
-    origin: Origin = Origin.GATEWAY
-    connection: int
     request: int
     status: int | None
     size_bytes: int
     digest: str
     complete: bool = True
-    source: str | None = None
 
 
-class StreamDigested(Event, frozen=True, kw_only=True):
+class StreamDigested(ConnectionTold, frozen=True, kw_only=True):
     """What was no HTTP inside TLS, or no more (a websocket), both ways, whole."""
 
-    origin: Origin = Origin.GATEWAY
-    connection: int
     host: str
     port: int
     bytes_out: int
     digest_out: str
     bytes_in: int
     digest_in: str
-    source: str | None = None
 
 
-class InspectionFailed(Event, frozen=True, kw_only=True):
+class InspectionFailed(ConnectionTold, frozen=True, kw_only=True):
     """A connection was ended because one side did not agree to be read.
 
     Attributes:
@@ -68,10 +59,7 @@ class InspectionFailed(Event, frozen=True, kw_only=True):
         reason: in words.
     """
 
-    origin: Origin = Origin.GATEWAY
-    connection: int
     host: str
     port: int
     side: str
     reason: str
-    source: str | None = None

@@ -70,7 +70,11 @@ class MembershipLeft(Event, frozen=True, kw_only=True):
 
 
 class SyscallRefused(Event, frozen=True, kw_only=True):
-    """A call that the box refuses to everybody was tried (mount, bpf, keyctl, io_uring, …)."""
+    """A call that the box refuses to everybody was tried (mount, bpf, keyctl, io_uring, …).
+
+    Attributes:
+        arguments: the first two; of ``setsockopt`` the level and the option.
+    """
 
     name: str
     arguments: tuple[int, ...]

@@ -209,6 +209,10 @@ class CredentialFold:
             self._proc(event)
         if guard.find(event.path) is not None:
             self._act(event)
+        elif event.reads and event.error is None:
+            linked = guard.find_linked(event.path, event.device, event.inode)
+            if linked is not None:
+                self._add(_Use(FILE, linked.name, READ, event.process, where=f"by the name {show(event.path)}"), event)
 
     def _wrote(self, event: Event) -> None:
         """Take a write, of which there may be as many."""

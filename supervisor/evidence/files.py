@@ -278,6 +278,8 @@ class FileFold:
         away, here = (Code.EXCHANGED, Code.EXCHANGED) if event.exchange else (Code.RENAMED_AWAY, Code.RENAMED_HERE)
         self._add(event, old, away, other=new)
         self._add(event, new, here, other=old)
+        if event.whiteout and event.error is None:
+            self._add(event, old, Code.CREATED)
 
     def _linked(self, event: Event) -> None:
         if not isinstance(event, FileLinked):

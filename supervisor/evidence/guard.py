@@ -20,6 +20,8 @@ FILE, AGENT, CANARY = "file", "agent", "canary"
 _WILD = frozenset("*?[")
 _HEAD = re.compile(r"[*?[]")
 _CACHED = 65536
+_KERNELS = (b"/proc/", b"/sys/", b"/dev/")
+_MAJOR = 0xFFF
 _MAPPED = "::ffff:"
 
 
@@ -47,8 +49,21 @@ class Guard:
         self._addresses = frozenset(guarded.addresses)
         self._hosts = frozenset(guarded.names)
         self._canaries = {canary.path: canary.form for canary in canaries if canary.path}
+        links = zip(guarded.linked_inodes, guarded.linked_devices, guarded.linked, strict=True)
+        self._linked = {inode: (device, path) for inode, device, path in links}
         self._known: dict[bytes, Guarded | None] = {}
         self._areas: dict[bytes, tuple[str, bool]] = {}
+
+    def find_linked(self, path: bytes, device: int, inode: int) -> Guarded | None:
+        """Tell which masked file lies open by another name; None for none.
+
+        An overlay gives the file the inode that it has on the host and a device of its own, of no driver.
+        """
+        found = self._linked.get(inode)
+        if found is None or path.startswith(_KERNELS):
+            return None
+        own, masked = found
+        return Guarded(FILE, self.name(masked)) if device == own or not device >> 8 & _MAJOR else None
 
     def find(self, path: bytes) -> Guarded | None:
         """Tell what a path of the trial is, None for what is no credential."""

@@ -1,4 +1,4 @@
-"""What was read of the host, by path. In: opens for reading and execs; out: one `Touch` a path and way.
+"""What was read of the host, by path. In: opens for reading, execs and look-ups; out: one `Touch` a path and way.
 
 The witness tells reads once a trial and inode, outside the places where every one is told: elsewhere only the first
 contact is known. What the trial reads of its own writes is left out by whoever asks.
@@ -6,14 +6,18 @@ contact is known. What the trial reads of its own writes is left out by whoever 
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable
 
-from supervisor.events import Event, FileOpened, Kind, ProcessExecuted, ProcessKey
+from supervisor.events import Event, FileLookedUp, FileOpened, Kind, ProcessExecuted, ProcessKey
 from supervisor.evidence.facts import Touch
 from supervisor.evidence.processes import Cast
 
 _Kept = tuple[ProcessKey | None, int, int, int, int]
 """Who first, first_ns, last_ns, and the numbers of the first and the last event."""
+
+_MOST = 200_000
+"""How many paths are kept with those that were only looked up; where a place is shared, every look-up is told."""
 
 _CONTENT = frozenset({Kind.FILE, Kind.DIRECTORY})
 
@@ -27,10 +31,22 @@ class ReadFold:
 
     def handlers(self) -> dict[type[Event], Callable[[Event], object]]:
         """Give what to call for each class of event."""
-        return {FileOpened: self._opened, ProcessExecuted: self._executed}
+        return {FileOpened: self._opened, ProcessExecuted: self._executed, FileLookedUp: self._looked_up}
+
+    def _looked_up(self, event: Event) -> None:
+        if isinstance(event, FileLookedUp) and event.reachable:
+            self._look(event, event.path)
+
+    def _look(self, event: FileLookedUp | FileOpened, path: bytes) -> None:
+        if path[:1] == b"/" and len(self._kept) < _MOST:
+            self._add(posixpath.normpath(path), "looked", event)
 
     def _opened(self, event: Event) -> None:
-        if not isinstance(event, FileOpened) or event.what not in _CONTENT:
+        if not isinstance(event, FileOpened):
+            return
+        if event.error is not None and event.reachable:
+            self._look(event, event.path)
+        if event.what not in _CONTENT:
             return
         if event.reads and event.error is None and event.reachable:
             self._add(event.path, "listed" if event.what is Kind.DIRECTORY else "read", event)

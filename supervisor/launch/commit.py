@@ -35,7 +35,7 @@ from supervisor.launch.journal import (
     Take,
 )
 from supervisor.launch.plan import CHANGED, REFUSED
-from supervisor.launch.tree import Tree, by_descriptor, join
+from supervisor.launch.tree import Tree, by_descriptor, join, list_directory
 from supervisor.values import dataclass, replace
 
 _IN_THE_WAY = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ELOOP})
@@ -343,7 +343,7 @@ class Executor:
         taken = {os.fsencode(take.slot) for take in self.plan.take}
         self.host.forget()
         with suppress(FileNotFoundError), self._quarantine() as slots:
-            for name in os.listdir(slots):  # noqa: PTH208 - by descriptor
+            for name in list_directory(slots):
                 if os.fsencode(name) not in taken:
                     _discard(slots, os.fsencode(name))
         self.host.forget()

@@ -26,7 +26,7 @@ import msgspec
 from supervisor.evidence.file_facts import FileState
 from supervisor.launch.durable import write_whole
 from supervisor.launch.observe import KINDS, problem, read_xattrs
-from supervisor.launch.tree import Tree, by_descriptor, is_below, split
+from supervisor.launch.tree import Tree, by_descriptor, is_below, list_directory, split
 
 MOST_ENTRIES = 500_000
 MOST_S = 20.0
@@ -136,7 +136,7 @@ def _list(tree: Tree, root: bytes, above: Recorded) -> list[Recorded]:
     found = []
     try:
         with tree.directory(inner_path(above.path, root)) as directory:
-            for name in map(os.fsencode, os.listdir(directory)):  # noqa: PTH208 - by descriptor
+            for name in map(os.fsencode, list_directory(directory)):
                 with suppress(FileNotFoundError):
                     entry = os.stat(name, dir_fd=directory, follow_symlinks=False)
                     found.append(_describe(above.path.rstrip(b"/") + b"/" + name, entry, directory, name))

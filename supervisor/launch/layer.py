@@ -287,7 +287,11 @@ def _touched(view: Merged) -> Iterator[bytes]:
                 waiting.append(node)
                 continue
             yield from _host_below(view, path)
-            if node is not None and node.directory:
+            if node is None or not node.directory:
+                continue
+            if node.lower is None:
+                yield from view.upper.paths_below(path)
+            else:
                 yield from (inner.path for inner in view.below(node))
     if view.copied_inodes:
         yield from (node.path for node in view.below(view.root) if node.copy is not None)

@@ -37,6 +37,11 @@ class Node:
     copy: bytes | None = None
 
     @property
+    def found(self) -> os.stat_result | None:
+        """What lstat said of it where it is kept, if that is the upper tree."""
+        return self.entry.found if self.entry is not None and self.copy is None else None
+
+    @property
     def moved(self) -> bool:
         """Whether it was moved here from another place in the lower tree."""
         return self.lower is not None and self.lower != self.path

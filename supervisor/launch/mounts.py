@@ -13,6 +13,9 @@ from pathlib import Path
 
 from supervisor.values import dataclass
 
+_REMOTE = frozenset(
+    {b"nfs", b"nfs4", b"cifs", b"smb3", b"9p", b"ceph", b"afs", b"virtiofs", b"lustre", b"gfs2", b"ocfs2"}
+)
 _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 
@@ -60,6 +63,20 @@ def _parse_line(line: bytes) -> HostMount:
 
 def _unescape(field: bytes) -> bytes:
     return _ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), field)
+
+
+def has_remote(mounts: Iterable[HostMount], device: int, top: bytes) -> bool:
+    """Tell whether another machine, or a program, may change what lies in a directory without this kernel seeing it.
+
+    Args:
+        mounts: of the host.
+        device: that the directory is on, as stat has it.
+        top: the directory, absolute.
+    """
+    own = b"%d:%d" % (os.major(device), os.minor(device))
+    inside = top.rstrip(b"/") + b"/"
+    kinds = {mount.fstype for mount in mounts if mount.device == own or mount.path.startswith(inside)}
+    return any(kind in _REMOTE or kind.startswith(b"fuse") for kind in kinds)
 
 
 def read_mounts() -> tuple[HostMount, ...]:

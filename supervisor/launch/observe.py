@@ -21,6 +21,7 @@ MAX_DIGEST_BYTES = 64 << 30
 """Regular files that say they are larger (sparse ones cost nothing to make) are not read."""
 
 _CHUNK = 1 << 20
+_READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 KINDS = {
     stat.S_IFREG: Kind.FILE,
     stat.S_IFDIR: Kind.DIRECTORY,
@@ -37,44 +38,64 @@ Stamp = bytes
 _STAMP = Struct("=QQqqq")
 
 
+_Xattrs = tuple[tuple[str, bytes], ...]
+_Content = tuple[str, _Xattrs]
+
+
 class Observer:
     """Reads states; content that did not change since it was last read is not read again."""
 
-    __slots__ = ("_digests",)
+    __slots__ = ("_known",)
 
     def __init__(self) -> None:
         """Begin with nothing read."""
-        self._digests: dict[Stamp, str] = {}
+        self._known: dict[Stamp, _Content] = {}
 
-    def state(self, tree: Tree, path: bytes) -> FileState | None:
-        """Read the state of a path of a tree; None when nothing is there."""
-        found = tree.lstat(path)
+    def state(self, tree: Tree, path: bytes, found: os.stat_result | None = None) -> FileState | None:
+        """Read the state of a path of a tree; None when nothing is there.
+
+        Args:
+            tree: the tree.
+            path: in it.
+            found: what lstat just said of it, if it was asked.
+        """
+        found = found or tree.lstat(path)
         if found is None:
             return None
         try:
             directory, name = tree.peek(path)
-            return self._read(directory, name, found)
+            return (
+                self._read_file(directory, name, found)
+                if stat.S_ISREG(found.st_mode)
+                else _read(directory, name, found)
+            )
         except OSError as err:
             return _state(found, None, (), f"cannot be read: {_reason(err)}")
 
-    def _read(self, directory: int, name: bytes, found: os.stat_result) -> FileState:
-        xattrs = read_xattrs(by_descriptor(directory, name))
-        try:
-            return _state(found, self._digest(directory, name, found), xattrs, None)
-        except ValueError as err:
-            return _state(found, None, xattrs, str(err))
-        except OSError as err:
-            return _state(found, None, xattrs, f"cannot be read: {_reason(err)}")
-
-    def _digest(self, directory: int, name: bytes, found: os.stat_result) -> str | None:
-        if stat.S_ISLNK(found.st_mode):
-            return _digest_of(os.fsencode(os.readlink(name, dir_fd=directory)))
-        if not stat.S_ISREG(found.st_mode):
-            return None
+    def _read_file(self, directory: int, name: bytes, found: os.stat_result) -> FileState:
         stamp = stamp_of(found)
-        if stamp not in self._digests:
-            self._digests[stamp] = digest_file(directory, name)
-        return self._digests[stamp]
+        known = self._known.get(stamp)
+        if known is None:
+            opened = os.open(name, _READING, dir_fd=directory)
+            try:
+                xattrs = read_xattrs(opened)
+                try:
+                    known = self._known[stamp] = digest_file(opened), xattrs
+                except ValueError as err:
+                    return _state(found, None, xattrs, str(err))
+                except OSError as err:
+                    return _state(found, None, xattrs, f"cannot be read: {_reason(err)}")
+            finally:
+                os.close(opened)
+        return _state(found, *known, None)
+
+
+def _read(directory: int, name: bytes, found: os.stat_result) -> FileState:
+    xattrs = read_xattrs(by_descriptor(directory, name))
+    digest = None
+    if stat.S_ISLNK(found.st_mode):
+        digest = _digest_of(os.fsencode(os.readlink(name, dir_fd=directory)))
+    return _state(found, digest, xattrs, None)
 
 
 def link_or_directory(tree: Tree | None, path: bytes) -> bytes | None:
@@ -101,39 +122,41 @@ def stamp_of(found: os.stat_result) -> Stamp:
     return _STAMP.pack(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def digest_file(directory: int, name: bytes) -> str:
-    """Digest a regular file, in bounded memory.
+def digest_file(opened: int) -> str:
+    """Digest a regular file that was just opened, in bounded memory.
 
     Raises:
         ValueError: it says that it is too large to be read, or is no regular file any more.
         OSError: it cannot be read.
     """
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    descriptor = os.open(name, flags, dir_fd=directory)
-    with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123 - by descriptor
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            message = "is no regular file any more"
-            raise ValueError(message)
-        if found.st_size > MAX_DIGEST_BYTES:
-            message = f"is not read: {found.st_size} bytes, expected at most {MAX_DIGEST_BYTES}"
-            raise ValueError(message)
-        digest = hashlib.sha256()
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
+    found = os.fstat(opened)
+    if not stat.S_ISREG(found.st_mode):
+        message = "is no regular file any more"
+        raise ValueError(message)
+    if found.st_size > MAX_DIGEST_BYTES:
+        message = f"is not read: {found.st_size} bytes, expected at most {MAX_DIGEST_BYTES}"
+        raise ValueError(message)
+    digest = hashlib.sha256()
+    while chunk := os.read(opened, _CHUNK if found.st_size >= _CHUNK else found.st_size + 1):
+        digest.update(chunk)
+        if len(chunk) <= found.st_size < _CHUNK:  # less than was asked for: a small file is at its end
+            break
     return f"sha256:{digest.hexdigest()}"
 
 
-def read_xattrs(path: bytes) -> tuple[tuple[str, bytes], ...]:
+def read_xattrs(path: bytes | int) -> _Xattrs:
     """Read the attributes that the merged view shows, in order of names; the path's last component is not followed."""
+    follow = isinstance(path, int)  # a descriptor is followed, which is no symlink
     try:
-        names = os.listxattr(path, follow_symlinks=False)
+        names = os.listxattr(path, follow_symlinks=follow)
     except OSError as err:
         if err.errno == errno.ENOTSUP:
             return ()
         raise
+    if not names:
+        return ()
     shown = {visible: name for name in names if (visible := visible_xattr(name)) is not None}
-    return tuple((name, os.getxattr(path, shown[name], follow_symlinks=False)) for name in sorted(shown))
+    return tuple((name, os.getxattr(path, shown[name], follow_symlinks=follow)) for name in sorted(shown))
 
 
 def problem(text: str) -> FileState:

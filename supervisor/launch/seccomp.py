@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,13 +57,18 @@ _LAST_FAMILY = 46
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArgumentRule:
-    """Refuse ``name`` when ``argument & mask == value``, or, with ``at_least``, when the whole argument is ≥ value."""
+    """Refuse ``name`` when ``argument & mask == value``, or, with ``at_least``, when the whole argument is ≥ value.
+
+    Attributes:
+        given: another argument that must have a value too, in its low 32 bits; None for none.
+    """
 
     name: str
     argument: int
     value: int
     mask: int = _LOW_32
     at_least: bool = False
+    given: tuple[int, int] | None = None
 
 
 ABSENT_NAMES = ("clone3", "io_setup", "io_submit")
@@ -79,6 +84,12 @@ COPYING: tuple[ArgumentRule, ...] = (
 """Ways to move content inside the kernel that have a fallback in every program that uses them. Where content is to be
 kept they are answered as a kernel or file system without them would, so that it passes through the writer's memory."""
 
+_SOL_TCP = 6
+_TCP_OPTIONS = (14, 19, 31, 32, 38, 39, 40)
+"""TCP_MD5SIG, TCP_REPAIR, TCP_ULP, TCP_MD5SIG_EXT, TCP_AO_ADD_KEY, TCP_AO_DEL_KEY, TCP_AO_INFO (<linux/tcp.h>). Signed
+packets reach no listener that has no key, so that nobody would know what was begun; the others put something else in
+TCP's place. All other options the kernel refuses to whoever has no capability, or a connection goes where it went."""
+
 CONDITIONAL: tuple[ArgumentRule, ...] = (
     *(
         ArgumentRule(name=name, argument=0, value=flag, mask=flag)
@@ -90,6 +101,7 @@ CONDITIONAL: tuple[ArgumentRule, ...] = (
     ArgumentRule(name="prlimit64", argument=0, value=1),
     ArgumentRule(name="ioctl", argument=1, value=_TIOCSTI),
     ArgumentRule(name="ioctl", argument=1, value=_TIOCLINUX),
+    *(ArgumentRule(name="setsockopt", argument=2, value=option, given=(1, _SOL_TCP)) for option in _TCP_OPTIONS),
     ArgumentRule(name="seccomp", argument=1, value=_NEW_LISTENER, mask=_NEW_LISTENER),
     *(
         rule
@@ -131,12 +143,12 @@ def compile_filter(*, plain_copies: bool = False) -> bytes:
     for name in ABSENT_NAMES:
         program.add_rule(pyseccomp.ERRNO(errno.ENOSYS), name)
     for rule in CONDITIONAL:
-        program.add_rule(refuse, rule.name, _comparison(rule))
+        program.add_rule(refuse, rule.name, *_comparisons(rule))
     if plain_copies:
         for name in COPYING_NAMES:
             program.add_rule(pyseccomp.ERRNO(errno.ENOSYS), name)
         for rule in COPYING:
-            program.add_rule(pyseccomp.ERRNO(errno.EOPNOTSUPP), rule.name, _comparison(rule))
+            program.add_rule(pyseccomp.ERRNO(errno.EOPNOTSUPP), rule.name, *_comparisons(rule))
     with open(os.memfd_create("filter"), "rb+") as file:  # noqa: PTH123 - a descriptor
         program.export_bpf(file)
         file.seek(0)
@@ -179,9 +191,12 @@ def _resolve(arch: int, name: str) -> int | None:
         return None
 
 
-def _comparison(rule: ArgumentRule) -> pyseccomp.Arg:
+def _comparisons(rule: ArgumentRule) -> Iterator[pyseccomp.Arg]:
     import pyseccomp  # noqa: PLC0415 - as above
 
     if rule.at_least:
-        return pyseccomp.Arg(rule.argument, pyseccomp.GE, rule.value)
-    return pyseccomp.Arg(rule.argument, pyseccomp.MASKED_EQ, rule.mask, rule.value)
+        yield pyseccomp.Arg(rule.argument, pyseccomp.GE, rule.value)
+    else:
+        yield pyseccomp.Arg(rule.argument, pyseccomp.MASKED_EQ, rule.mask, rule.value)
+    if rule.given is not None:
+        yield pyseccomp.Arg(rule.given[0], pyseccomp.MASKED_EQ, _LOW_32, rule.given[1])

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 MOST_DIGESTED_BYTES = 16 << 20
 """A file that was only read is digested up to this size: of a larger one it is not known that it was put back."""
 
+MOST_DIGESTED_IN_ALL_BYTES = 256 << 20
+"""How much is read of what a trial read, so that a run does not end much later for it."""
+
 
 def look(paths: Iterable[bytes], *, digests: bool) -> Iterator[Sight]:
     """Look at paths of the host as they are; no symlink is followed at their ends.
@@ -31,10 +34,12 @@ def look(paths: Iterable[bytes], *, digests: bool) -> Iterator[Sight]:
         paths: absolute.
         digests: whether to read what is there.
     """
-    observer = Observer()
+    observer, left_bytes = Observer(), MOST_DIGESTED_IN_ALL_BYTES if digests else 0
     for path in paths:
         with suppress(OSError):
-            yield _look(path, observer if digests else None)
+            sight = _look(path, observer if left_bytes > 0 else None)
+            left_bytes -= sight.size_bytes if sight.state is not None else 0
+            yield sight
 
 
 def _look(path: bytes, observer: Observer | None) -> Sight:

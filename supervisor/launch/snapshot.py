@@ -201,7 +201,7 @@ def _other_names(view: Merged, globs: Footprint | None) -> Iterator[_Touched]:
 
 def _line(touched: _Touched, observer: Observer) -> bytes:
     entry = touched.entry
-    state = None if entry.whiteout else observer.state(touched.tree, touched.kept_at)
+    state = None if entry.whiteout else observer.state(touched.tree, touched.kept_at, entry.found)
     told = {
         "path": os.fsdecode(touched.path),
         "opaque": entry.opaque,

@@ -64,6 +64,7 @@ class Stage:
         self._views: dict[bytes, Merged] = {}
         self._lower: Tree | None = None
         self._known: dict[bytes, Path] | None = None
+        self._tops: tuple[tuple[bytes, bytes], ...] | None = None
         self._at_rest = False
 
     def __enter__(self) -> Self:
@@ -81,7 +82,7 @@ class Stage:
         """
         self._views.clear()
         self._lower = None
-        self._known = None
+        self._known = self._tops = None
         if not self._at_rest:
             self._observer = Observer()
         self._stack.close()
@@ -312,7 +313,7 @@ class Stage:
                 return self._observe_unstaged(path)
             node = view.find(relative)
             before = self._observer.state(view.lower, relative) if view.had_place_for(relative) else None
-            after = self._observer.state(*view.place(node)) if node is not None else None
+            after = None if node is None else self._observer.state(*view.place(node), node.found)
         except OSError as err:
             text = problem(f"cannot be read: {err.strerror}")
             return Observed(before=text, after=text)
@@ -327,12 +328,16 @@ class Stage:
 
     def _placed(self, path: bytes) -> tuple[bytes, bytes] | None:
         """Tell over which mount point a path lies, and where below it; None for a private place."""
-        tops = [self.workspace, *self._map(), *PRIVATE]
-        top = max((top for top in tops if is_below(path, top.rstrip(b"/"))), key=len, default=b"/")
+        if self._tops is None:
+            found = sorted({self.workspace, *self._map(), *PRIVATE}, key=len, reverse=True)
+            self._tops = tuple((top, top.rstrip(b"/")) for top in found)
+        top, prefix = next((one for one in self._tops if is_below(path, one[1])), (b"/", b""))
         if top in PRIVATE and top not in self._map() and top != self.workspace:
             return None
-        parts = [part for part in path[len(top.rstrip(b"/")) :].split(b"/") if part not in {b"", b"."}]
-        return top, b"/".join(parts)
+        inner = path[len(prefix) :]
+        if b"//" in inner or b"/." in inner or inner[-1:] == b"/":
+            return top, b"/".join(part for part in inner.split(b"/") if part not in {b"", b"."})
+        return top, inner[1:]
 
     def _map(self) -> dict[bytes, Path]:
         """Give the directories with the writes to each mount point but the workspace's."""

@@ -96,11 +96,11 @@ class Tree:
 
     def names(self, path: bytes) -> list[bytes]:
         """List a directory, sorted."""
-        return sorted(os.fsencode(name) for name in os.listdir(self._walk(path)))  # noqa: PTH208 - by descriptor
+        return sorted(os.fsencode(name) for name in list_directory(self._walk(path)))
 
     def directory_names(self, path: bytes) -> list[bytes]:
         """List the directories in a directory, sorted."""
-        with os.scandir(self._walk(path)) as entries:
+        with os.scandir(_rewound(self._walk(path))) as entries:
             return sorted(os.fsencode(entry.name) for entry in entries if entry.is_dir(follow_symlinks=False))
 
     def xattr(self, path: bytes, name: str) -> bytes | None:
@@ -150,6 +150,16 @@ class Tree:
                     waiting.append(join(above, name))
                 yield join(above, name), found
 
+    def paths_below(self, path: bytes) -> Iterator[bytes]:
+        """Give the path of everything below a directory, each directory before what it holds."""
+        waiting = [path]
+        while waiting:
+            above = waiting.pop()
+            with os.scandir(_rewound(self._walk(above))) as entries:
+                found = sorted((os.fsencode(entry.name), entry.is_dir(follow_symlinks=False)) for entry in entries)
+            waiting += [join(above, name) for name, directory in found if directory]
+            yield from (join(above, name) for name, _ in found)
+
     def _walk(self, path: bytes) -> int:
         """Open a directory; the descriptor stays ours, and is good until the next call."""
         if path == self._last[0]:
@@ -183,6 +193,17 @@ class Tree:
         for _, descriptor in self._chain[length:]:
             os.close(descriptor)
         del self._chain[length:]
+
+
+def list_directory(directory: int) -> list[str]:
+    """List an open directory as it is now."""
+    return os.listdir(_rewound(directory))
+
+
+def _rewound(directory: int) -> int:
+    """Go to the beginning: since Linux 6.5 btrfs lists what was there when a directory was opened or rewound."""
+    os.lseek(directory, 0, os.SEEK_SET)
+    return directory
 
 
 def join(above: bytes, name: bytes) -> bytes:

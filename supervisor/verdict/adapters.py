@@ -10,7 +10,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
 from policies.types import Service, Settle, SettleKind
 
@@ -62,6 +61,8 @@ def _unix(path: str | None) -> str | None:
 
 
 def _of_url(url: str) -> str | None:
+    from urllib.parse import urlsplit  # noqa: PLC0415 - hardly any run has such a service
+
     try:
         parts = urlsplit(_USER.sub(r"\1", url))
         port = parts.port or _PORTS.get(parts.scheme)

@@ -32,6 +32,7 @@ _AFTER_END_NS = 60_000_000_000
 """How long after its end a run may still have applied what it staged, where its index does not tell what it left."""
 
 _FOR_EVER = 1 << 62
+_SEVERAL = -1
 _NAMED = 3
 
 _Source = tuple[int, int]
@@ -91,6 +92,8 @@ class Between:
         self._wanted: set[bytes] = set()
         self._found: dict[bytes, list[_Seen]] = {}
         self._left: dict[bytes, list[_Seen]] = {}
+        self._files: set[tuple[int, int]] = set()
+        self._made: dict[tuple[int, ...], int] = {}
         self._changes: dict[bytes, list[_Changed]] = {}
         self._entries: dict[bytes, list[_Changed]] = {}
         self._events: dict[tuple[int, bytes], tuple[int, ...]] = {}
@@ -107,6 +110,7 @@ class Between:
             stamp = hash(sight.stamp)
             if self._stamps.setdefault(hash(sight.path), stamp) != stamp or sight.ctime_ns + TICK_NS > first_ns:
                 self._doubted.add(sight.path)
+                self._files.add((sight.device, sight.inode))
 
     def go_on(self, run: int, index: RunIndex) -> None:
         """Collect what every run saw of those paths, and did to them."""
@@ -117,6 +121,9 @@ class Between:
             if sight.path in self._doubted:
                 self._found.setdefault(sight.path, []).append(_Seen(index.released_ns, run, sight))
         for sight in index.left:
+            if sight.inode and (sight.device, sight.inode) in self._files:
+                made = self._made.setdefault(sight.stamp, run)
+                self._made[sight.stamp] = run if made == run else _SEVERAL
             if sight.path in self._wanted:
                 self._left.setdefault(sight.path, []).append(_Seen(index.left_ns, run, sight))
         for contact in index.contacts:
@@ -201,7 +208,8 @@ class Between:
         ]
         told = {one.run for one in left if one.at_ns <= seen.at_ns}
         changed_ns = seen.sight.ctime_ns + TICK_NS
-        if not any(self._may_be(span, changed_ns) for span in changes if span.run not in told):
+        elsewhere = self._made.get(seen.sight.stamp, seen.run) != seen.run  # so left by a run, by another name
+        if not elsewhere and not any(self._may_be(span, changed_ns) for span in changes if span.run not in told):
             sources = self._sources_of(self._place(seen.run, path))
             if any(since_ns < changed_ns for since_ns, run in sources if run != seen.run):
                 return changed_ns

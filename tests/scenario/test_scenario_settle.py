@@ -186,7 +186,7 @@ if where == "conclusion": settling.settle_later = dies
 if where == "completion": settling.sign_envelope = dies
 if where == "seal": LogWriter.seal = dies
 if where == "signature": Signer.sign_seal = dies
-from supervisor.__main__ import main
+from supervisor.cli import main
 main()
 """
 
@@ -311,3 +311,18 @@ def order(places: list[Path], *, commit: str, grader: str = "test -e out") -> Le
     assert ran.report["finality"]["observed"]["label"] == "success", ran.err
     assert ran.finality == "unresolved"
     return left
+
+
+# -- other machines --------------------------------------------------------------------------------------------------
+
+RENAMED = ("unshare", "--uts", "sh", "-c", 'hostname other; exec "$@"', "sh")
+
+
+def test_on_another_machine_what_lies_here_is_not_followed(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Its files, sockets and schedules are others: that nothing is there would say nothing of this run."""
+    left = leave(tmp_path_factory)
+    left.answer.write_text("done")
+    told = Lab(left.lab.home, left.lab.work, prefix=RENAMED).call("settle", "last").stdout.decode()
+    assert "nothing that keeps it open can be followed" in told
+    assert left.finality()["verdict"] == "unresolved"
+    assert "finality final, success" in left.settle()

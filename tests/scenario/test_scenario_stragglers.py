@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,9 +50,10 @@ forked(orphan); forked(deaf)
 stopped = forked(lambda: become("91.3"))
 held = forked(uninterruptible)
 run("nohup", "sleep", "91.4"); run("setsid", "-f", "sleep", "91.5")
-run("sh", "-c", "sleep 91.6 & exit")
-os.makedirs("/var/spool/cron/atjobs", exist_ok=True)
-open("/var/spool/cron/atjobs/a0000101c9b1f5", "w").write("true")
+run("sh", "-c", "sleep 91.6 & exit"); run("bash", "-c", "sleep 91.7 & disown; exit")
+open("held", "w").write(str(held))
+os.makedirs("/var/spool/at", exist_ok=True)
+open("/var/spool/at/a0000101c9b1f5", "w").write("true")
 def waits(pid, state):
     until = time.monotonic() + 60
     while open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] != state:
@@ -64,14 +67,14 @@ def words(pid):
     except OSError:
         return b""
 time.sleep(0.1)
-while not all(named(f"91.{n}") for n in range(1, 7)):
+while not all(named(f"91.{n}") for n in range(1, 8)):
     time.sleep(0.01)
 os.kill(stopped, signal.SIGSTOP); waits(stopped, "T"); waits(held, "D")
 forked(hopping)
 time.sleep(0.1)
 os._exit(0)
 """
-SLEEPERS = tuple(f"sleep 91.{number}" for number in range(1, 7))
+SLEEPERS = tuple(f"sleep 91.{number}" for number in range(1, 8))
 
 
 @dataclass
@@ -116,7 +119,7 @@ def cancelled(tmp_path_factory: pytest.TempPathFactory) -> Told:
 
 @pytest.mark.parametrize("sleeper", SLEEPERS)
 def test_each_is_seen_keeps_the_future_open_and_is_gone(followed: Told, sleeper: str) -> None:
-    """An orphan, a deaf one, a stopped one, one under nohup, in a session of its own, in a shell's background."""
+    """An orphan, a deaf one, a stopped one, one under nohup, in a session of its own, in the background, disowned."""
     effect = followed.about(sleeper)
     assert (effect["status"], effect["handling"], effect["could_affect"]) == ("pending", "unresolved", ["outcome"])
     assert effect["proof"]["checked"]
@@ -124,7 +127,18 @@ def test_each_is_seen_keeps_the_future_open_and_is_gone(followed: Told, sleeper:
 
 
 def test_one_in_uninterruptible_sleep_is_seen_and_gone(followed: Told) -> None:
-    """Both sides of its vfork are listed, and the cgroup was seen empty all the same."""
+    """Both sides of its vfork are listed with their ends, and the cgroup was seen empty all the same."""
+    run = next((followed.lab.home / "runs").iterdir())
+    held = int((run / "stage/upper/held").read_text())
+    seen = followed.ran.report["effects"]["processes"]
+    (sleeper,) = [one for one in seen if one["pid"] == held]
+    (child,) = [one for one in seen if one["parent"] == sleeper["id"]]
+    for process in (sleeper, child):
+        assert (process["outlived"], process["signal"]) == (True, 9)
+        (effect,) = [one for one in followed.processes() if f"(pid {process['pid']})" in one["what"]]
+        assert (effect["status"], effect["handling"]) == ("pending", "unresolved")
+        assert effect["proof"]["prevented"]
+        assert effect["proof"]["checked"]
     assert followed.lab.events("trial.emptied")[0]["pids_left"] == 0
     assert "alive-when-following-ended" in followed.ran.reasons("finality")
     assert followed.ran.finality == "unresolved"
@@ -139,6 +153,20 @@ def test_one_that_is_somebody_else_every_moment_does_not_get_away(followed: Told
     assert len(hops) > 3
     assert all(one["parent"] for one in hops)
     assert not later
+
+
+@pytest.mark.parametrize(("period", "verdict"), [("endpoint", "final"), ("within:1h", "unresolved")])
+def test_the_other_periods_have_the_verdict_of_the_table(
+    followed: Told, tmp_path: Path, period: str, verdict: str
+) -> None:
+    """The state at the endpoint was captured frozen, and is final whatever lived on; the state at D is not known."""
+    claim = tmp_path / "claim.toml"
+    claim.write_text(f'schema = 1\n[claim]\noutcome = "out"\nperiod = "{period}"\n')
+    found = json.loads(followed.lab.call("judge", "last", "--claim", str(claim), "--json").stdout)["finality"]
+    assert found["verdict"] == verdict
+    about = [one for one in found["reasons"] if one["rule"] == "alive-when-following-ended"]
+    assert all(any(f"sleep 91.{number}" in one["text"] for one in about) for number in range(1, 8))
+    assert all(one["events"] for one in about)
 
 
 def test_a_job_of_at_is_no_process_and_is_isolated(followed: Told) -> None:
@@ -156,3 +184,53 @@ def test_declared_cancellation_is_final_over_all_of_them(cancelled: Told) -> Non
     assert not [one for one in found if one["handling"] == "unresolved"]
     assert cancelled.ran.report["finality"]["intervened"] is True
     assert cancelled.ran.finality == "final"
+
+
+# -- a grader and a straggler ----------------------------------------------------------------------------------------
+
+FLIPS = """
+import os, time
+def put(text):
+    with open("new", "w") as file: file.write(text)
+    os.rename("new", "out")
+put("1\\n")
+if os.fork() == 0:
+    os.setsid()
+    for fd in range(3): os.dup2(os.open(os.devnull, os.O_RDWR), fd)
+    until = time.monotonic() + 600
+    while time.monotonic() < until: put("2\\n"); put("1\\n")
+time.sleep(0.2)
+os._exit(0)
+"""
+GRADER = "test $(cat out) = $(cat out) && sleep 0.2 && grep -qx 1 out"
+"""Looks three times, with time enough for a writer to come between."""
+
+
+@pytest.mark.parametrize(
+    ("period", "at_endpoint", "final"),
+    [("endpoint", "follow", None), ("eventually", "follow", False), ("eventually", "cancel", True),
+     ("eventually", "freeze", False)],
+)  # fmt: skip
+def test_a_grader_never_races_a_straggler(lab: Lab, period: str, at_endpoint: str, final: bool | None) -> None:  # noqa: FBT001
+    """Who writes the outcome all the time is over, or the grader has a capture: its answer is that of one state.
+
+    At the endpoint it is final only where no write fell between the exit and the freeze.
+    """
+    options = ("--outcome", "out", "--period", period, "--at-endpoint", at_endpoint, "--settle", "300ms")
+    ran = lab.run(*options, "--grade", GRADER, "--commit", "never", "--", *python(FLIPS))
+    finality = ran.report["finality"]
+    run = next((lab.home / "runs").iterdir())
+    graded = run / ("snapshot" if period == "endpoint" else "settled") / "upper/out"
+    observed = finality["observed"]["label"]
+    assert observed == {"1\n": "success", "2\n": "failure"}[graded.read_text()], ran.err
+    events = {event["kind"]: event["n"] for event in lab.events()}
+    assert events["trial.emptied"] < events["grade.started"]
+    if final is not None:
+        assert (finality["verdict"] == "final") is final
+    assert finality["label"] == (observed if finality["verdict"] == "final" else None)
+    if finality["verdict"] != "final" and period == "endpoint":
+        assert any(
+            "written, or maybe written, between the endpoint and the capture" in one["text"]
+            for one in finality["reasons"]
+        )
+    assert lab.call("verify", "last", "--rejudge").returncode == 0

@@ -70,6 +70,7 @@ SYSTEM_ACCESS = {
     "supervisor.following": "polls the descriptors that a trial's end is seen by",
     "supervisor.trial": "holds the descriptors of one trial",
     "supervisor.settling": "locks the directory of addenda, and names paths in bytes",
+    "supervisor.machine": "asks for the name of the machine",
     "supervisor.resumed": "waits for answers and signals, by their descriptors",
     "supervisor.schedule_watch": "looks for what a trial left on the host, and asks systemd",
     "supervisor.outcome_check": "names paths in bytes",

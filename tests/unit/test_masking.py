@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from supervisor.errors import UsageError
-from supervisor.masking import require_maskable
+from supervisor.masking import LOOKED_AT, linked_files, require_maskable
 
 
 @pytest.fixture
@@ -68,3 +69,27 @@ def test_a_home_that_there_is_none_of_is_refused(workspace: Path) -> None:
     """It would be looked for in the workspace."""
     with pytest.raises(UsageError, match="no home"):
         require_maskable(("~/.vault",), workspace=str(workspace), home=None)
+
+
+def test_masked_files_with_another_name_are_found(tmp_path: Path) -> None:
+    """A masked file, and one below a masked directory; a file of one name, a symlink and what is gone are none."""
+    keys = tmp_path / "keys" / "deep"
+    keys.mkdir(parents=True)
+    for name, linked in (("one", True), ("two", False)):
+        (keys / name).write_text("x", encoding="utf-8")
+        if linked:
+            os.link(keys / name, tmp_path / f"{name}-again")
+    (keys / "link").symlink_to("one")
+    found = dict(linked_files([os.fsencode(tmp_path / "keys"), b"/does/not/exist"]))
+    assert list(found) == [os.fsencode(keys / "one")]
+    assert found[os.fsencode(keys / "one")].st_ino == (tmp_path / "one-again").stat().st_ino
+
+
+def test_the_search_for_other_names_is_bounded(tmp_path: Path) -> None:
+    """Of a large directory the first entries are looked at."""
+    directory = tmp_path / "keys"
+    directory.mkdir()
+    for number in range(LOOKED_AT + 50):
+        (directory / f"{number}").touch()
+        os.link(directory / f"{number}", tmp_path / f"{number}")
+    assert len(list(linked_files([os.fsencode(directory)]))) == LOOKED_AT - 1

@@ -264,3 +264,25 @@ def test_files_that_were_not_searched_are_a_gap_where_a_decoy_may_lie_in_them() 
         found = [(gap.rule, sorted(gap.costs)) for gap in added.gaps]
         assert found == ([("unsearched-files", ["scope", "separation"])] if decoys else [])
         assert added.gaps == trial.facts().gaps
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"device": 65024, "inode": 77}, True),
+        ({"device": 46, "inode": 77}, True),  # an overlay has a device of no driver, and the inode below
+        ({"device": 2065, "inode": 77}, False),
+        ({"device": 65024, "inode": 78}, False),
+        ({"device": 65024, "inode": 77, "error": 13}, False),
+    ],
+)
+def test_a_masked_file_is_known_by_its_inode(fields: dict[str, int], expected: bool) -> None:  # noqa: FBT001 - a case
+    """A read by another name is one of the masked file; another file system's inode of that number is none."""
+    trial = Transcript()
+    links = {"linked": (HOME + b"/.ssh/id_rsa",), "linked_inodes": (77,), "linked_devices": (65024,)}
+    trial.add(ev.CredentialGuarded, **guarded() | links)
+    trial.begin()
+    read(trial, b"/w/copy", **fields)
+    read(trial, b"/proc/self/maps", device=5, inode=77)
+    found = {(use.name, use.action, use.where) for use in finished(trial)}
+    assert found == ({("~/.ssh/id_rsa", "read", "by the name /w/copy")} if expected else set())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from supervisor.errors import MachineError
 from supervisor.launch.cgroup import find_root
 from supervisor.launch.detach import mounts_below
+from supervisor.launch.mounts import has_remote, parse_mountinfo
 
 PURE = b"30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 HYBRID = (
@@ -39,3 +41,21 @@ def test_mounts_below_a_directory_come_last_first_and_unescaped() -> None:
     )
     assert mounts_below(Path("/run/x"), mountinfo) == (b"/run/x/a b", b"/run/x")
     assert mounts_below(Path("/nowhere"), mountinfo) == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "remote"),
+    [
+        ("nfs4", "/", True),
+        ("fuse.sshfs", "/", True),
+        ("ext4", "/", False),
+        ("nfs", "/work/inner", True),
+        ("nfs", "/workbench", False),
+    ],
+)
+def test_what_other_machines_may_change_is_told(kind: str, place: str, remote: bool) -> None:  # noqa: FBT001 - a case
+    """Of the file system that a directory is on, and of those mounted in it."""
+    device = os.makedev(0, 40)
+    own = kind if place == "/" else "ext4"
+    text = f"20 1 0:40 / / rw - {own} none rw\n21 20 0:41 / {place if place != '/' else '/mnt'} rw - {kind} none rw\n"
+    assert has_remote(parse_mountinfo(text.encode()), device, b"/work") is remote

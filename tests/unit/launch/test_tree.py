@@ -71,3 +71,16 @@ def test_a_state_says_what_cannot_be_read_and_reads_nothing_but_files(tmp_path: 
     assert huge is not None
     assert huge.problem is not None
     assert "is not read" in huge.problem
+
+
+def test_a_directory_that_is_kept_open_is_listed_as_it_is_now(tmp_path: Path) -> None:
+    """Also where the file system remembers what was there when it was opened."""
+    (tmp_path / "d").mkdir()
+    with Tree(tmp_path) as tree:
+        assert tree.names(b"d") == []
+        for number in range(3):
+            (tmp_path / "d" / str(number)).mkdir()
+            (tmp_path / str(number)).touch()
+        assert tree.names(b"d") == tree.directory_names(b"d") == [b"0", b"1", b"2"]
+        assert tree.names(b"") == [b"0", b"1", b"2", b"d"]
+        assert list(tree.paths_below(b"d")) == [b"d/0", b"d/1", b"d/2"]

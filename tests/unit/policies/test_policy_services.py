@@ -11,7 +11,7 @@ import pytest
 from policies.canonical import policy_digest, policy_to_mapping, render_toml
 from policies.parse import parse_policy, policy_from_mapping
 from policies.schema import json_schema
-from policies.services import KINDS, OptionShape
+from policies.services import KINDS, OptionShape, is_local
 from policies.types import Policy, ServiceState, SettleKind
 from supervisor.errors import PolicyError
 
@@ -136,3 +136,30 @@ def test_who_asks_may_be_taken_out_of_an_address() -> None:
     """What is kept with a run has a word in brackets instead of a password."""
     kept = {"dsn": "postgresql://me:[redacted Basic Auth]***@db.test/x"}
     assert policy_from_mapping(document(service(SettleKind.POSTGRES, **kept))).services
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "local"),
+    [
+        (SettleKind.HTTP, {"url": "http://shop.test/"}, False),
+        (SettleKind.HTTP, {"url": "http://127.0.0.1:80/"}, True),
+        (SettleKind.HTTP, {"socket": "/run/shop.sock"}, True),
+        (SettleKind.REDIS, {"url": "redis://db.test:6379/0"}, False),
+        (SettleKind.REDIS, {"url": "unix:///run/redis.sock"}, True),
+        (SettleKind.POSTGRES, {"dsn": "host=db.test"}, False),
+        (SettleKind.POSTGRES, {"dsn": "host=/run/postgresql"}, True),
+        (SettleKind.DOCKER, {}, True),
+        (SettleKind.CGROUP, {}, True),
+        (SettleKind.FILE, {}, True),
+        (SettleKind.COMMAND, {}, True),
+    ],
+)
+def test_what_another_machine_would_answer_otherwise_is_local(
+    kind: SettleKind,
+    changes: dict[str, Any],
+    local: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    """A run may be gone on with elsewhere; these questions are about the machine that they are asked on."""
+    (found,) = policy_from_mapping(document(service(kind, **changes))).services
+    assert found.settle is not None
+    assert is_local(found.settle) is local

@@ -123,6 +123,16 @@ def test_a_file_that_took_the_place_of_another_one_is_told_whatever_its_times_sa
     assert "unknown-writer" not in rules(a, b, moved)[1]
 
 
+def test_what_a_run_left_by_another_name_is_known() -> None:
+    """A directory above it was moved by yet another run, and nobody touched the file itself."""
+    a = run("a", 0, did("changed", "/s/d/y", 5), left=(sight("/s/d/y", 5),))
+    b = run("b", 30, did("read", "/s/e/y", 35), found=(sight("/s/e/y", 5),))
+    moved = run("c", 12, did("changed", "/s/d", 15), did("changed", "/s/e", 15))
+    assert "unknown-writer" not in rules(a, b, moved)[1]
+    own = run("b", 30, did("changed", "/s/e/y", 35), found=(sight("/s/e/y", 5.5),), left=(sight("/s/e/y", 5.5),))
+    assert "unknown-writer" in rules(a, own, moved)[1]
+
+
 def test_a_name_that_is_gone_is_told_by_its_directory() -> None:
     """A look-up in vain meets who took the name away, and so does a listing."""
     a = run("a", 0, did("changed", "/s/x", 5), left=(sight("/s/x", 5, inode=8), sight("/s", 5, inode=2)))
