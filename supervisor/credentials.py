@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from policies.credentials import (
     filter_environ,
     find_secrets,
     hidden_values,
+    holds_secret,
     masked_globs,
     missing_names,
 )
@@ -153,7 +154,14 @@ class Credentials:
 
 
 def prepare_credentials(
-    environ: Mapping[str, str], policy: Policy, *, run: str, state: Path, workspace: Path, user_home: str | None
+    environ: Mapping[str, str],
+    policy: Policy,
+    *,
+    run: str,
+    state: Path,
+    workspace: Path,
+    user_home: str | None,
+    command: Sequence[str] = (),
 ) -> Credentials:
     """Look at what the caller has, and decide what the trial gets.
 
@@ -164,6 +172,7 @@ def prepare_credentials(
         state: the state directory.
         workspace: absolute, without symbolic links.
         user_home: of CMD's user, by the machine's own account.
+        command: of the trial; what was typed into it is kept nowhere either.
 
     Raises:
         UsageError: a credential is to be passed and is not set.
@@ -183,7 +192,7 @@ def prepare_credentials(
         environ=kept,
         dropped=dropped,
         secrets=secrets,
-        redactor=hide_secrets((*secrets, *typed_secrets(policy)), workspace=workspace, home=home, state=state),
+        redactor=hide_secrets((*secrets, *typed_secrets(policy, command)), workspace=workspace, home=home, state=state),
         keeper=keeper,
         decoys=decoys,
         planted=tuple(_plant(decoys, home, workspace)),
@@ -195,12 +204,22 @@ def prepare_credentials(
     )
 
 
-def typed_secrets(policy: Policy) -> tuple[Secret, ...]:
-    """List what looks like a credential in the words of a policy, a grader's command among them, named by its sort."""
-    from probes.credentials.patterns import find_looks  # noqa: PLC0415 - see above
+def typed_secrets(policy: Policy, command: Sequence[str] = ()) -> tuple[Secret, ...]:
+    """List what looks like a credential in what was typed, named by its sort or by the name that it was given.
 
-    words = "\n".join(_texts(policy_to_mapping(policy))).encode("utf-8", "surrogateescape")
-    return tuple(Secret(name=look.sort, value=os.fsdecode(look.value), passed=True) for look in find_looks(words))
+    Args:
+        policy: whose words, a grader's command among them, are looked at.
+        command: of the trial.
+    """
+    from probes.credentials.patterns import find_looks, find_named  # noqa: PLC0415 - see above
+
+    words = "\n".join((*_texts(policy_to_mapping(policy)), *command))
+    looks = find_looks(words.encode("utf-8", "surrogateescape"))
+    alike = (Secret(name=look.sort, value=os.fsdecode(look.value), passed=True) for look in looks)
+    named = (
+        Secret(name=name, value=value, passed=False) for name, value in find_named(words) if holds_secret(name, "")
+    )
+    return (*alike, *named)
 
 
 def _texts(value: object) -> Iterator[str]:

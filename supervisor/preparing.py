@@ -113,6 +113,7 @@ def prepare(request: RunRequest) -> Prepared:
         state=home.path,
         workspace=workspace,
         user_home=user.home,
+        command=tuple(word.decode("utf-8", "surrogateescape") for word in request.argv),
     )
     require_maskable(credentials.mask, workspace=credentials.workspace, home=credentials.home)
     told_policy = redact_policy(request.policy, credentials.redactor)

@@ -11,10 +11,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from policies.triggers import Reads, Trigger, triggers
+from policies.types import FilesMode
 from supervisor import clock
 from supervisor.events import ScheduleFound
-from supervisor.evidence.facts import Facts
-from supervisor.evidence.schedules import absolute, find_schedules, with_schedules
+from supervisor.evidence.facts import Facts, Timeline
+from supervisor.evidence.schedules import Found, absolute, find_schedules, with_schedules
 
 if TYPE_CHECKING:
     from supervisor.launch.inplace import InPlace
@@ -34,23 +35,37 @@ def record_schedules(trial: Trial, stage: Stage | InPlace, facts: Facts) -> Fact
     """Record what was left to run later, and give the facts with it."""
     if not facts.files:
         return facts
-    found = []
-    workspace = stage.workspace
-    for history, trigger, kept in find_schedules(facts, workspace, triggers().find):
-        path = absolute(history, workspace)
-        content = stage.read(path, MAX_BYTES) if kept and trigger.reads is not Reads.NOTHING else None
-        found.append(
-            trial.record(
-                ScheduleFound,
-                path=history.path,
-                what=trigger.what,
-                when=trigger.when.value,
-                route=trigger.route,
-                kept=kept,
-                next_ns=None if content is None else next_firing_ns(trigger, path, content, clock.now_s()),
-            )
-        )
+    direct = trial.prepared.request.policy.files.mode is FilesMode.DIRECT
+    found = [
+        _record(trial, stage, facts, one)
+        for one in find_schedules(facts, stage.workspace, triggers().find, direct=direct)
+    ]
     return with_schedules(facts, found)
+
+
+def _record(trial: Trial, stage: Stage | InPlace, facts: Facts, found: Found) -> ScheduleFound:
+    """Tell of one; what was read at once may have been started from the beginning of the trial on."""
+    path, trigger = absolute(found.history, stage.workspace), found.trigger
+    reads = found.kept and not found.gone and trigger.reads is not Reads.NOTHING
+    content = stage.read(path, MAX_BYTES) if reads else None
+    from_s = read_from_s(found, facts.timeline, clock.now_s())
+    return trial.record(
+        ScheduleFound,
+        path=found.history.path,
+        what=trigger.what,
+        when=trigger.when.value,
+        route=trigger.route,
+        kept=found.kept,
+        next_ns=None if content is None else next_firing_ns(trigger, path, content, from_s),
+        gone=found.gone,
+    )
+
+
+def read_from_s(found: Found, line: Timeline, now_s: float) -> float:
+    """Tell from when on a trigger may have been read, CLOCK_REALTIME; ``now_s`` is when it is looked at."""
+    if not found.live or line.released_ns is None:
+        return now_s
+    return (line.released_ns + line.realtime_offset_ns) / _NANO
 
 
 def next_firing_ns(trigger: Trigger, path: bytes, content: bytes, now_s: float) -> int | None:
@@ -62,7 +77,7 @@ def next_firing_ns(trigger: Trigger, path: bytes, content: bytes, now_s: float) 
         trigger: its kind.
         path: absolute; a job of at says its time by its name.
         content: of the file.
-        now_s: CLOCK_REALTIME.
+        now_s: from when on it may be started, CLOCK_REALTIME.
     """
     if trigger.reads is Reads.AT_JOB:
         return _at_job_ns(path)

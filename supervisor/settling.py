@@ -241,7 +241,7 @@ class _Seen:
 
     def take(self, event: Event) -> None:
         match event:
-            case ScheduleFound(when="autonomous", kept=True):
+            case ScheduleFound(when="autonomous", kept=True, gone=False):
                 self.schedules.append(event)
             case ServiceAnswered() if event.operations:
                 self.announced[event.service] = event.operations

@@ -6,7 +6,7 @@ from supervisor.events.base import Event
 
 
 class ScheduleFound(Event, frozen=True, kw_only=True):
-    """A file that makes something run later was left behind.
+    """A file that makes something run later was left behind, or was where it is read while the trial ran.
 
     Attributes:
         path: relative to the workspace inside it, absolute elsewhere.
@@ -14,7 +14,9 @@ class ScheduleFound(Event, frozen=True, kw_only=True):
         when: ``autonomous`` or ``dormant``.
         route: ``schedule`` or ``container``.
         kept: it lies where writes are kept; elsewhere they are discarded.
-        next_ns: when it runs next, CLOCK_REALTIME; None when it does not say, or not in a way that we can read.
+        next_ns: when it runs next, CLOCK_REALTIME, from the beginning of the trial where it was read at once; None when
+            it does not say, or not in a way that we can read.
+        gone: it is not there any more, or not as it was; whether it was started meanwhile is not known.
     """
 
     path: bytes
@@ -23,6 +25,7 @@ class ScheduleFound(Event, frozen=True, kw_only=True):
     route: str
     kept: bool
     next_ns: int | None = None
+    gone: bool = False
 
 
 class ScheduleChecked(Event, frozen=True, kw_only=True):

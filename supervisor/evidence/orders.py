@@ -15,10 +15,10 @@ The laws:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from fnmatch import fnmatchcase
 
 from policies.globs import Globs, compile_globs
 from policies.types import Policy
+from policies.wildcards import matches
 from supervisor.events import Event, Origin, ProcessKey
 from supervisor.events.kinds import kinds
 from supervisor.evidence.places import Places
@@ -56,7 +56,7 @@ class _Pattern:
             path = getattr(event, "path", None)
             if not isinstance(path, bytes) or not path or not self.path.match(places.locate(path).shown):
                 return False
-        return all(fnmatchcase(_text(getattr(event, name, None)), value) for name, value in self.wanted)
+        return all(matches(_text(getattr(event, name, None)), value) for name, value in self.wanted)
 
 
 def _text(value: object) -> str:

@@ -21,6 +21,7 @@ class Schedule:
         route: ``schedule`` or ``container``.
         kept: it lies where writes are kept, unless they stay staged.
         next_ns: when it runs next, CLOCK_REALTIME; None when that is not known.
+        gone: it was there for a while only, where something may have started it.
     """
 
     path: bytes
@@ -30,6 +31,7 @@ class Schedule:
     kept: bool
     next_ns: int | None
     events: tuple[int, ...]
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """What was left to run later. In: file histories, or the events that tell what was found among them; out: `Schedule`.
 
-The rule it keeps: a trigger is a file that is there at the end, or may be. One that was taken away again is a file
-history, and no more.
+The rule it keeps: a trigger is a file that is there at the end, or may be. One that was taken away again, or put back
+as it was, is one too where it was read at once and something starts it by itself; elsewhere it is a file history only.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 
 from supervisor.events import Event, Kind, ScheduleFound
 from supervisor.evidence.facts import Facts
-from supervisor.evidence.file_facts import FileHistory
+from supervisor.evidence.file_facts import ChangeKind, FileHistory
 from supervisor.evidence.routes import Schedule
-from supervisor.values import replace
+from supervisor.values import dataclass, replace
 
 if TYPE_CHECKING:
     from policies.triggers import Trigger
 
 _RUNNABLE = frozenset({Kind.FILE, Kind.SYMLINK})
+_MAKING = frozenset({ChangeKind.CREATED, ChangeKind.MODIFIED, ChangeKind.RENAMED, ChangeKind.LINKED, ChangeKind.MAPPED})
+"""After any of these a path may have another content."""
 _ANY_MODE = 0o777
 """Of a file whose mode is not known: it may be executable."""
 
@@ -26,28 +28,59 @@ Find = Callable[[bytes, int], "Trigger | None"]
 """Gives the kind of trigger that a file at an absolute path is, with its mode; `policies.triggers.Triggers.find`."""
 
 
-def find_schedules(facts: Facts, workspace: bytes, find: Find) -> Iterator[tuple[FileHistory, Trigger, bool]]:
-    """Find the triggers among the files that a trial changed; gives with each whether it lies where writes are kept.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A file that is a trigger.
+
+    Attributes:
+        kept: it lies where writes are kept.
+        live: it was read there at once, while the trial ran.
+        gone: it is there no more, or not as it was.
+    """
+
+    history: FileHistory
+    trigger: Trigger
+    kept: bool
+    live: bool
+    gone: bool
+
+
+def find_schedules(facts: Facts, workspace: bytes, find: Find, *, direct: bool = False) -> Iterator[Found]:
+    """Find the triggers among the files that a trial changed.
 
     Args:
         facts: of the trial.
         workspace: absolute, as the trial sees it.
         find: knows the triggers.
+        direct: the workspace was written in place.
     """
     shared = frozenset(touch.path for touch in facts.touches if touch.how == "changed")
     for history in facts.files:
-        if history.private or not history.changes or history.net in {"unchanged", "deleted"}:
+        live = history.shared or (direct and history.in_workspace)
+        gone = live and _is_gone(history)
+        if history.private or not history.changes or not (gone or _may_be_there(history)):
             continue
-        after = history.after
-        if after is None and history.net is not None:
+        path, after = absolute(history, workspace), history.after
+        known = after is not None and after.problem is None and not gone
+        trigger = find(path, after.mode if known and after is not None else _ANY_MODE)
+        if trigger is None or (gone and trigger.when.value == "dormant"):
             continue
-        unknown = after is None or after.problem is not None
-        if after is not None and not unknown and after.kind not in _RUNNABLE:
-            continue
-        path = absolute(history, workspace)
-        trigger = find(path, _ANY_MODE if after is None or unknown else after.mode)
-        if trigger is not None:
-            yield history, trigger, path in shared or (history.in_workspace and history.allowed)
+        kept = path in shared or (history.in_workspace and history.allowed)
+        yield Found(history=history, trigger=trigger, kept=kept or gone, live=live, gone=gone)
+
+
+def _may_be_there(history: FileHistory) -> bool:
+    """Tell whether a file that can be a trigger is, or may be, at the path at the end."""
+    after = history.after
+    if history.net in {"unchanged", "deleted"} or (after is None and history.net is not None):
+        return False
+    return after is None or after.problem is not None or after.kind in _RUNNABLE
+
+
+def _is_gone(history: FileHistory) -> bool:
+    """Tell whether something was at the path for a while that is not there at the end, whoever took it away."""
+    away = history.net in {"unchanged", "deleted"} or (history.after is None and history.net is not None)
+    return away and any(change.kind in _MAKING for change in history.changes)
 
 
 def absolute(history: FileHistory, workspace: bytes) -> bytes:
@@ -94,6 +127,7 @@ def _schedules(found: Iterable[ScheduleFound], files: Iterable[FileHistory]) -> 
             route=event.route,
             kept=event.kept,
             next_ns=event.next_ns,
+            gone=event.gone,
             events=(*(written[event.path].events[-1:] if event.path in written else ()), event.n),
         )
         for event in events

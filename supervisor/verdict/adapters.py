@@ -15,6 +15,8 @@ from policies.types import Service, Settle, SettleKind
 
 _PORTS = {"http": 80, "https": 443, "redis": 6379, "rediss": 6379, "postgresql": 5432, "postgres": 5432}
 _DSN = re.compile(r"(\w+)\s*=\s*('(?:[^'\\]|\\.)*'|\S+)")
+_USER = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)[^/?#]*@")
+"""Who asks: what stands for a password that was taken out is in brackets, as only an address of IPv6 may be."""
 _POSTGRES_DIRECTORY = "/var/run/postgresql"
 """Where libpq of Debian looks for a server that is not named; elsewhere it is /tmp."""
 
@@ -61,13 +63,13 @@ def _unix(path: str | None) -> str | None:
 def _of_url(url: str) -> str | None:
     from urllib.parse import urlsplit  # noqa: PLC0415 - hardly any run has such a service
 
-    parts = urlsplit(url)
-    if parts.scheme == "unix":
-        return _unix(parts.path)
     try:
+        parts = urlsplit(_USER.sub(r"\1", url))
         port = parts.port or _PORTS.get(parts.scheme)
     except ValueError:
         return None
+    if parts.scheme == "unix":
+        return _unix(parts.path)
     return f"{parts.hostname or '127.0.0.1'}:{port}" if port else None
 
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
 
 from policies.types import Policy
+from policies.wildcards import matches
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.said import GradeRun
 from supervisor.values import dataclass
@@ -46,7 +46,7 @@ class BoundFound:
         """Tell whether an effect is one of those whose possible states were declared."""
         for effect in self.effects:
             named, _, glob = effect.partition(":")
-            if named == route and fnmatchcase(what, f"*{glob}*"):
+            if named == route and matches(what, f"*{glob}*"):
                 return True
         return False
 

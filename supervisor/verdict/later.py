@@ -5,6 +5,7 @@ The laws:
 1. What a clock or a daemon starts by itself may change anything of the host, so it is open wherever it stays.
 2. What only somebody who acts starts changes no outcome by itself; another run may be that somebody.
 3. What was discarded never starts: that it was written is told, and closed by where it was written.
+4. What was where it is read, and was taken away again, may have been started: nothing says that it was not.
 """
 
 from __future__ import annotations
@@ -28,10 +29,14 @@ def firing(situation: Situation) -> Findings:
     """Find what stays, starts by itself, and may do so before the period of the claim is over."""
     found = _chosen(situation, lambda one: one.autonomous and situation.persists(one))
     return [
-        (f"{_named(one)} stays and starts by itself{_when(one, situation)}", one.events)
-        for one in found
-        if not _after_deadline(one, situation)
+        (f"{_named(one)} {_open(one, situation)}", one.events) for one in found if not _after_deadline(one, situation)
     ]
+
+
+def _open(one: Schedule, situation: Situation) -> str:
+    if one.gone:
+        return "was there for a while, where something may have started it; nobody knows whether that has ended"
+    return f"stays and starts by itself{_when(one, situation)}"
 
 
 def firing_later(situation: Situation) -> Findings:
@@ -67,13 +72,15 @@ def _staying(one: Schedule, situation: Situation) -> OpenEffect:
         id="",
         route=one.route,
         what=_named(one),
-        status="pending" if one.autonomous else "persistent",
+        status="unknown" if one.gone else "pending" if one.autonomous else "persistent",
         could_affect=("outcome", "runs") if one.autonomous else ("runs",),
         handling="unresolved",
         settled=False,
         proof=Proof(),
         events=one.events,
-        bearing=f"starts by itself{_when(one, situation)}, and may change the outcome or another run"
+        bearing="may have been started while it was there, and may change the outcome or another run"
+        if one.gone
+        else f"starts by itself{_when(one, situation)}, and may change the outcome or another run"
         if one.autonomous
         else "starts only when somebody does something; that may be another run",
     )

@@ -91,6 +91,8 @@ class Situation:
         files, committed = self.policy.files, self.facts.timeline.committed
         if not schedule.kept:
             return False
+        if schedule.gone:
+            return True  # it is not there, but what it started may be
         if files.mode is FilesMode.DIRECT or schedule.path.startswith(b"/"):
             return True  # what is kept outside the workspace was written in place
         if committed is not None:

@@ -190,6 +190,15 @@ def test_an_entry_that_cron_starts_by_itself_changes_the_outcome_and_is_seen_to(
     assert "when it runs was not known" in told
 
 
+@pytest.mark.parametrize("then", ["rm /var/spool/cron/crontabs/root", "mv /var/spool/cron/crontabs/root mine"])
+def test_an_entry_that_the_trial_took_away_again_may_have_been_started(spool: Spool, then: str) -> None:
+    """Cron reads the spool while the trial runs: what it started is not in the box, and nobody saw it end."""
+    ran = spool.trial("crontabs", CRONTAB.format(line="* * * * * sleep 99") + f"; {then}")
+    assert ran.finality == "unresolved"
+    assert (effect(ran, "crontab of a user")["status"], ran.report["finality"]["label"]) == ("unknown", None)
+    assert "nothing that keeps it open can be followed" in spool.settle()
+
+
 # -- dockerd ---------------------------------------------------------------------------------------------------------
 
 DOCKER = (

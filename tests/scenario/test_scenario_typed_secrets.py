@@ -12,6 +12,8 @@ pytestmark = pytest.mark.kernel("witness", "overlay", "cgroup")
 
 KNOWN = "tok-of-the-caller-71c0aa39"
 TYPED = "ghp_" + "zQ81mfYYxpLmnd83nAk3ncsOxzAAb26d4Klp"  # in two parts: no scanner of repositories is to find one here
+SHORT = "tok-71c0aa39"
+"""No longer than the word that stands for it: which variable had it is not told."""
 POLICY = f"""
 schema = 1
 name = "typed"
@@ -98,3 +100,33 @@ def test_a_value_where_nothing_else_can_stand_is_refused(lab: Lab) -> None:
     ran = Lab(lab.home, lab.work, {"MY_TOKEN": KNOWN}).call("-p", str(policy), "--", "true")
     assert (ran.returncode, KNOWN.encode() in ran.stderr) == (125, False), ran.stderr
     assert b"name a variable" in ran.stderr
+
+
+def test_what_was_typed_into_the_command_is_kept_nowhere(lab: Lab) -> None:
+    """The trial has it; manifest, argument and log are without."""
+    ran = lab.sh(f"echo {TYPED} | wc -c > size; true --password hunter2hunter2")
+    assert ran.finality == "final", ran.err
+    assert (lab.work / "size").read_text().strip() == str(len(TYPED) + 1)
+    files = [path.read_bytes() for path in lab.home.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert not any(value in data for data in files for value in (TYPED.encode(), b"hunter2hunter2"))
+
+
+@pytest.mark.parametrize(("said", "label"), [("code", "failure"), (SHORT, "success")])
+def test_a_pattern_with_a_known_value_means_only_that(lab: Lab, said: str, label: str) -> None:
+    """What stands for it is no wildcard: an event decides the claim only where the value was met."""
+    policy = lab.home.parent / "policy.toml"
+    event = f"process.executed argv=*{SHORT}"
+    policy.write_text(f'schema = 1\n[claim]\ndecided_by = "event"\nevent = "{event}"\n')
+    ran = Lab(lab.home, lab.work, {"DEPLOY_TOKEN": SHORT}).sh(f"/bin/echo {said} > out", "-p", str(policy))
+    assert (ran.finality, ran.report["finality"]["label"]) == ("final", label), ran.err
+
+
+def test_a_password_in_an_address_breaks_nothing(lab: Lab) -> None:
+    """What stands for it is where no URL may have it; the run is judged and sealed all the same."""
+    policy = lab.home.parent / "policy.toml"
+    dsn = "postgresql://me:hunter2hunter2@127.0.0.1:1/db"
+    settle = f'{{ kind = "postgres", dsn = "{dsn}", query = "select 1", settled = ["1"] }}'
+    policy.write_text(f'schema = 1\n[[services]]\nname = "db"\nat = "db.test:5432"\nsettle = {settle}\n')
+    ran = lab.sh("true", "-p", str(policy))
+    assert (ran.code, ran.finality) == (0, "final"), ran.err
+    assert lab.call("verify", "last", "--rejudge").returncode == 0

@@ -124,6 +124,20 @@ def test_the_example_of_the_manual_is_a_policy() -> None:
     assert parse_policy(example[1], place="docs/services.md").claim.service == "orders"
 
 
+@pytest.mark.parametrize("url", ["http://[bad/x", "http://h:99999/", "http://h:{run}x/"])
+@pytest.mark.parametrize("name", ["url", "cancel"])
+def test_an_address_that_nobody_can_ask_at_is_refused(url: str, name: str) -> None:
+    """Before anything runs, with its place."""
+    error = refused(document(service(**{name: url})))
+    assert error.place == f"services[0].settle.{name}"
+
+
+def test_who_asks_may_be_taken_out_of_an_address() -> None:
+    """What is kept with a run has a word in brackets instead of a password."""
+    kept = {"dsn": "postgresql://me:[redacted Basic Auth]***@db.test/x"}
+    assert policy_from_mapping(document(service(SettleKind.POSTGRES, **kept))).services
+
+
 @pytest.mark.parametrize(
     ("kind", "changes", "local"),
     [

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from probes.credentials.patterns import find_looks
+from policies.credentials import holds_secret
+from probes.credentials.patterns import find_looks, find_named
 from probes.credentials.search import Bounds, Hit, Search, spotter_of
 from supervisor.launch.tree import Tree
 
@@ -75,6 +76,54 @@ def test_what_looks_like_a_credential_is_found_whole(text: str, sort: str, value
 def test_ordinary_text_looks_like_none(text: str) -> None:
     """Code that talks of credentials holds none."""
     assert list(find_looks(text.encode())) == []
+
+
+@pytest.mark.parametrize(
+    ("sort", "value"),
+    [
+        ("Anthropic API Key", "sk-ant-" + "api03-Zx8Qw3Er5Ty7Ui9Op1As2Df4"),
+        ("OpenAI API Key", "sk-proj-" + "abcdefghijklmnopqrstuvwx0123"),
+        ("Hugging Face Token", "hf_" + "abcdefghijklmnopqrstuvwxyzABCDEFGH"),
+        ("Google API Key", "AIza" + "SyA0123456789abcdefghijklmnopqrstuv"),
+    ],
+)
+def test_keys_of_models_are_known(sort: str, value: str) -> None:
+    """They are what agents are started with."""
+    (look,) = find_looks(f"agent --key={value}\n".encode())
+    assert (look.sort, look.value) == (sort, value.encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("host=x password=hunter2hunter2 dbname=y", "hunter2hunter2"),
+        ("DB_PASSWORD='correct horse battery' psql", "correct horse battery"),
+        ("curl -H 'Authorization: Bearer abcdef0123456789' x", "abcdef0123456789"),
+        ("curl -H 'X-Api-Key: abcdef0123456789' x", "abcdef0123456789"),
+        ("agent --api-key abcdef0123456789 run", "abcdef0123456789"),
+        ("agent\n--token\nabcdef0123456789", "abcdef0123456789"),
+    ],
+)
+def test_a_value_under_the_name_of_a_credential_is_found(text: str, value: str) -> None:
+    """In a shell's words, a connection string, a header or an option."""
+    assert [found for name, found in find_named(text) if holds_secret(name, "")] == [value]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TOKEN=os.environ['X1']",
+        "PASSWORD_FILE=secrets/db1.txt",
+        "API_KEY=$KEY1234567",
+        "API_KEY=/etc/keys/number1",
+        "grep -q password out.txt1",
+        "agent --max-tokens 100000000",
+        "for token in tokens1234: pass",
+    ],
+)
+def test_code_and_paths_under_such_a_name_are_no_values(text: str) -> None:
+    """What is taken out of a log by mistake is evidence that nobody can read."""
+    assert [found for name, found in find_named(text) if holds_secret(name, "")] == []
 
 
 def test_nothing_is_read_outside_the_tree_and_nothing_but_files(tmp_path: Path) -> None:

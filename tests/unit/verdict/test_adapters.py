@@ -28,6 +28,8 @@ def settle(text: str) -> tuple[list[str], list[tuple[bytes, str]]]:
         ('kind = "postgres", query = "q", dsn = "user=x"', "unix:/var/run/postgresql/.s.PGSQL.5432"),
         ('kind = "postgres", query = "q", dsn = "host=db.test port=6000"', "db.test:6000"),
         ('kind = "postgres", query = "q", dsn = "postgresql://x@db.test/app"', "db.test:5432"),
+        ('kind = "postgres", query = "q", dsn = "postgresql://x:[redacted URL]**@db.test/app"', "db.test:5432"),
+        ('kind = "redis", key = "k", url = "redis://:[redacted]@db.test:6380/1"', "db.test:6380"),
         ('kind = "http", url = "https://api.test/state"', "api.test:443"),
         ('kind = "http", url = "http://api.test:81/{run}"', "api.test:81"),
         ('kind = "http", url = "http://x/", socket = "/run/h.sock"', "unix:/run/h.sock"),

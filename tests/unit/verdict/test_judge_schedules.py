@@ -22,18 +22,21 @@ from policies.triggers import triggers
 from policies.types import FilesMode, FilesPolicy, PeriodKind, Policy
 from supervisor import events as ev
 from supervisor.evidence.schedules import find_schedules
+from supervisor.schedules import read_from_s
 from supervisor.verdict.indexing import index_run
 from supervisor.verdict.judge import Judgement, judge
 
 CRONTAB = b"/var/spool/cron/crontabs/root"
+TIMER = b".config/systemd/user/x.timer"
 
 
-def leaving(when: str, *, kept: bool = True, path: bytes = b".config/x", next_ns: int | None = None) -> Transcript:
-    """Tell of an ordinary trial in which a trigger was found at the end."""
+def leaving(
+    when: str, *, kept: bool = True, path: bytes = b".config/x", next_ns: int | None = None, gone: bool = False
+) -> Transcript:
+    """Tell of an ordinary trial in which a trigger was found at the end, or was there before it."""
     trial = ordinary()
-    trial.add(
-        ev.ScheduleFound, process=None, path=path, what="job", when=when, route="schedule", kept=kept, next_ns=next_ns
-    )
+    told = {"path": path, "what": "job", "when": when, "route": "schedule", "kept": kept, "next_ns": next_ns}
+    trial.add(ev.ScheduleFound, process=None, gone=gone, **told)
     return trial
 
 
@@ -111,10 +114,50 @@ def test_in_direct_mode_a_schedule_stays() -> None:
     assert "schedule-persists" in {reason.rule for reason in answer.finality.reasons}
 
 
+@pytest.mark.parametrize(
+    ("period", "verdict"), [(ENDPOINT, "final"), (WITHIN, "unresolved"), (EVENTUALLY, "unresolved")]
+)
+def test_a_schedule_that_was_taken_away_again_may_have_been_started(period: PeriodKind, verdict: str) -> None:
+    """It was read at once: that it is gone says nothing of what it started, whatever becomes of the stage."""
+    trial = leaving("autonomous", path=CRONTAB, gone=True)
+    trial.add(ev.StageCommitted, process=None, state="kept", entries=0)
+    answer = judged(trial, policy_for(period=period))
+    (effect,) = [one for one in answer.open_effects if one.route == "schedule"]
+    assert (answer.finality.verdict, effect.status, effect.handling) == (verdict, "unknown", "unresolved")
+
+
+@pytest.mark.parametrize(("direct", "listed"), [(True, [(TIMER, True)]), (False, [])])
+def test_what_was_there_for_a_while_is_a_trigger_where_it_is_read_at_once(
+    *, direct: bool, listed: list[tuple[bytes, bool]]
+) -> None:
+    """A timer that the trial took away again; a hook waits for somebody, and a staged file is read by nobody."""
+    trial = ordinary()
+    for name in (TIMER, ".git/hooks/pre-push"):
+        trial.create(name)
+        trial.write(name)
+        trial.found(name, None, None)
+    shown = find_schedules(trial.facts(), WORK, triggers().find, direct=direct)
+    assert [(one.history.path, one.gone) for one in shown] == listed
+
+
+@pytest.mark.parametrize(("direct", "begins"), [(True, "release"), (False, "now")])
+def test_what_is_read_at_once_is_due_from_the_beginning(*, direct: bool, begins: str) -> None:
+    """It may have fired before the endpoint, and what it started may go on; what is staged is read once it is there."""
+    trial = ordinary()
+    trial.create(TIMER)
+    trial.found(TIMER, None, state("*"))
+    facts = trial.facts()
+    (one,) = find_schedules(facts, WORK, triggers().find, direct=direct)
+    line = facts.timeline
+    assert line.released_ns is not None
+    expected = {"release": (line.released_ns + line.realtime_offset_ns) / 1e9, "now": 7e9}[begins]
+    assert read_from_s(one, line, 7e9) == pytest.approx(expected)
+
+
 def found(trial: Transcript) -> list[tuple[bytes, str, bool]]:
     """Look for triggers in a transcript."""
     facts = trial.facts()
-    return [(h.path, one.what, kept) for h, one, kept in find_schedules(facts, WORK, triggers().find)]
+    return [(one.history.path, one.trigger.what, one.kept) for one in find_schedules(facts, WORK, triggers().find)]
 
 
 def test_triggers_are_found_among_the_files_that_are_there_at_the_end() -> None:
