@@ -4,7 +4,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-WITNESS := probes/kernel/witness.bpf.o
+WITNESS := probes/kernel/witness.bpf.o probes/kernel/witness_by_calls.bpf.o
 BOXINIT := supervisor/launch/boxinit
 WITNESS_SOURCES := $(wildcard probes/kernel/*.bpf.c probes/kernel/*.h)
 PYTHON_DIRS := supervisor probes policies tests scripts setup.py
@@ -22,8 +22,8 @@ setup: $(INSTALLED) $(WITNESS) $(BOXINIT) ## install what is missing (Debian pac
 machine:
 	@sh scripts/setup_machine.sh packages
 
-$(WITNESS): $(WITNESS_SOURCES) scripts/build_native.py | machine
-	@$$(sh scripts/setup_machine.sh python) scripts/build_native.py witness
+$(WITNESS): probes/kernel/%.bpf.o: $(WITNESS_SOURCES) scripts/build_native.py | machine
+	@$$(sh scripts/setup_machine.sh python) scripts/build_native.py $*
 
 $(BOXINIT): $(wildcard supervisor/launch/boxinit.c) scripts/build_native.py | machine
 	@$$(sh scripts/setup_machine.sh python) scripts/build_native.py boxinit

@@ -10,12 +10,13 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from probes.kernel.early import OBJECT
 from supervisor.errors import MachineError
 from supervisor.launch.cgroup import find_root
 
 PACKAGES = Path(__file__).resolve().parent.parent
 BTF = Path("/sys/kernel/btf/vmlinux")
-WITNESS = PACKAGES / "probes" / "kernel" / "witness.bpf.o"
+WITNESS = Path(OBJECT)
 DIVERT = PACKAGES / "probes" / "gateway" / "divert.bpf.o"
 BOXINIT = PACKAGES / "supervisor" / "launch" / "boxinit"
 

@@ -1,10 +1,10 @@
 """What supervision costs commands that touch very many files, beside bubblewrap over an overlay of the same workspace.
 
 Workloads: ``git status`` in 50,000 files, ``pip install`` of 30 local wheels, a tree of 40,000 small files as a package
-manager makes it, 2 GB written in one go. Ways, by turns: ``bwrap`` over an overlay mount, ``supervise`` with the writes
-left staged, and with the writes applied to the workspace. ``inside`` is what the workload itself took; ``whole`` ends
-with the report; ``memory`` is the most that any process of the way held, the supervisor's report among them.
-`bench_overhead` runs it.
+manager makes it, 2 GB written in one go. Ways, by turns: ``bwrap`` over an overlay mount with the kernel's default
+options, and with those of a stage, ``supervise`` with the writes left staged, and with the writes applied to the
+workspace. ``inside`` is what the workload itself took; ``whole`` ends with the report; ``memory`` is the most that any
+process of the way held, the supervisor's report among them. `bench_overhead` runs it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import measuring
-from measuring import BOX, PROGRAM, MeasuringError, Series, Way, compile_workloads
+from measuring import PROGRAM, MeasuringError, Series, Way, compile_workloads
 
 FILES = 50_000
 WHEELS = 30
@@ -30,16 +30,6 @@ MODULES = 40
 PACKAGES = 4_000
 PER_PACKAGE = 10
 WRITTEN_MB = 2_000
-
-OVERLAY = """
-place=$(mktemp -d -p "$BENCH_SCRATCH")
-mkdir "$place/up" "$place/work"
-work=$PWD
-mount -t overlay -o "lowerdir=$work,upperdir=$place/up,workdir=$place/work,volatile" overlay "$work"
-cd "$work"
-"$@"
-"""
-"""Run by ``sh -e`` in a mount namespace of its own: the same kind of overlay as the one of a stage."""
 
 COLUMNS = {
     "workload": "workload",
@@ -138,9 +128,9 @@ def workloads() -> dict[str, Workload]:
 
 def ways() -> tuple[Way, ...]:
     """Give the ways, the one to compare with first."""
-    private = ("unshare", "--mount", "--propagation", "private", "sh", "-ec", OVERLAY, "sh")
     return (
-        Way(name=BASELINE, prefix=(*private, *BOX)),
+        Way(name=BASELINE, prefix=measuring.over_overlay(measuring.PLAIN_OVERLAY)),
+        Way(name="bwrap+stage's overlay", prefix=measuring.over_overlay(measuring.STAGE_OVERLAY)),
         Way(name="supervise", prefix=(measuring.supervise_command(), "-q", "--commit", "never", "--")),
         Way(name="applied", prefix=(measuring.supervise_command(), "-q", "--commit", "always", "--")),
     )
@@ -209,6 +199,5 @@ def measure_all(only: str | None, rounds: int, folder: Path) -> list[dict[str, o
         rounds: counted rounds.
         folder: scratch space of the benchmark.
     """
-    os.environ["BENCH_SCRATCH"] = str(folder)
     chosen = {name: one for name, one in workloads().items() if only in {None, "files", name}}
     return [row for name, one in chosen.items() for row in rows(name, measure(one, rounds, folder))]

@@ -5,8 +5,10 @@
 Workloads: a build (many small C files compiled and linked, thousands of files opened, hundreds of forks), a loop of
 open/write 4 KiB/close, a fork storm, and getppid. Ways: bare, ``supervise``, ``bwrap``, ``strace -f`` when it is there.
 ``inside`` is what the workload itself took, ``whole`` the time of the command with the start and end of its supervisor.
-Then the same loop outside of any trial, while none and while one is running; last, commands that touch very many files
-(`bench_files`). ``--only`` takes the name of one workload, ``rest`` or ``files``.
+The loop is also run where what a file system costs can be told from what we do: over bare overlays, with ``--direct``,
+and in the box's own ``/tmp`` beside a bare tmpfs. Then the same loop outside of any trial, while none and while one is
+running; last, commands that touch very many files (`bench_files`). ``--only`` takes the name of one workload, ``rest``
+or ``files``.
 """
 
 from __future__ import annotations
@@ -39,11 +41,24 @@ i=0
 while [ $i -lt {FORKS} ]; do (:); i=$((i + 1)); done
 """
 
+LOOP = "open/write/close"
+PLAIN = "bwrap+overlay"
+ELSEWHERE = """
+folder=$(mktemp -d -p "$1")
+program=$PWD/$2
+shift 2
+cd "$folder"
+"$program" "$@"
+rm -r "$folder"
+"""
+"""Run by ``sh -e``: the program of the workspace, in a new folder below the first word."""
+
 COLUMNS = {
     "workload": "workload",
     "way": "way",
     "inside_ms": "inside ms",
     "inside_ratio": "x bare",
+    "overlay_ratio": "x overlay",
     "whole_ms": "whole ms",
     "whole_ratio": "x bare",
     "runs": "runs",
@@ -86,10 +101,29 @@ def workloads(scale: float) -> dict[str, tuple[str, ...]]:
     """Give every workload as a command."""
     return {
         "build": (PROGRAM, "time", "sh", "-c", BUILD_SCRIPT),
-        "open/write/close": (PROGRAM, "loop", str(int(20_000 * scale))),
+        LOOP: (PROGRAM, "loop", str(int(20_000 * scale))),
         "fork storm": (PROGRAM, "forks", str(int(2_000 * scale))),
         "getppid": (PROGRAM, "getppid", str(int(300_000 * scale))),
     }
+
+
+def places() -> tuple[Way, ...]:
+    """Give the ways of the loop that differ by the file system it writes to."""
+    supervise = (measuring.supervise_command(), "-q")
+    elsewhere = ("sh", "-ec", ELSEWHERE, "sh")
+    return (
+        Way(name=PLAIN, prefix=measuring.over_overlay(measuring.PLAIN_OVERLAY)),
+        Way(name="bwrap+stage's overlay", prefix=measuring.over_overlay(measuring.STAGE_OVERLAY)),
+        Way(name="supervise --direct", prefix=(*supervise, "--direct", "--")),
+        Way(name="bare in tmpfs", prefix=(*elsewhere, "/dev/shm")),  # noqa: S108 - a tmpfs of every machine
+        Way(name="supervise in /tmp", prefix=(*supervise, "--", *elsewhere, "/tmp")),  # noqa: S108 - the box's own
+    )
+
+
+def overlay_ratios(found: list[dict[str, object]]) -> list[dict[str, object]]:
+    """Add to each row of the loop what it took beside the plain overlay."""
+    (base,) = (float(str(row["inside_ms"])) for row in found if row["way"] == PLAIN)
+    return [{**row, "overlay_ratio": round(float(str(row["inside_ms"])) / base, 3)} for row in found]
 
 
 @contextmanager
@@ -150,7 +184,9 @@ def main(words: list[str]) -> int:
         ways = measuring.ways(trace=not options.no_trace)
         for name, command in workloads(options.scale).items():
             if options.only in {None, name}:
-                found += measuring.rows(name, measuring.take_turns(ways, options.rounds, command, fresh))
+                more = places() if name == LOOP else ()
+                taken = measuring.rows(name, measuring.take_turns((*ways, *more), options.rounds, command, fresh))
+                found += overlay_ratios(taken) if more else taken
         if options.only in {None, "rest"}:
             rest = measure_rest(fresh, options.rounds, options.scale)
         files = bench_files.measure_all(options.only, options.rounds, folder)

@@ -66,6 +66,14 @@ WITNESS = Artefact(
     files=((Path("/usr/include/bpf/bpf_helpers.h"), "the headers of libbpf"),),
     hint="apt-get install clang llvm libbpf-dev libc6-dev",
 )
+WITNESS_BY_CALLS = Artefact(
+    name="witness_by_calls",
+    output="probes/kernel/witness_by_calls.bpf.o",
+    sources=WITNESS.sources,
+    tools=WITNESS.tools,
+    files=WITNESS.files,
+    hint=WITNESS.hint,
+)
 DIVERT = Artefact(
     name="divert",
     output="probes/gateway/divert.bpf.o",
@@ -81,7 +89,7 @@ BOXINIT = Artefact(
     tools=("cc",),
     hint="apt-get install gcc libc6-dev",
 )
-ARTEFACTS = {artefact.name: artefact for artefact in (WITNESS, DIVERT, BOXINIT)}
+ARTEFACTS = {artefact.name: artefact for artefact in (WITNESS, WITNESS_BY_CALLS, DIVERT, BOXINIT)}
 
 
 def find_tool(name: str) -> str | None:
@@ -102,7 +110,7 @@ def run(*argv: str) -> None:
         raise BuildError(message)
 
 
-def compile_bpf(source: str, target: Path) -> None:
+def compile_bpf(source: str, target: Path, *defined: str) -> None:
     """Compile BPF programs; CO-RE fits them to the running kernel's types when they are loaded."""
     machine = platform.machine().lower()
     if machine not in ARCHITECTURES:
@@ -110,7 +118,8 @@ def compile_bpf(source: str, target: Path) -> None:
         raise BuildError(message)
     # BPF_PROG makes a parameter of everything that a tracepoint tells, needed or not.
     warnings = ("-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror")
-    flags = ("-g", "-O2", "-target", "bpf", "-mcpu=v3", f"-D__TARGET_ARCH_{ARCHITECTURES[machine]}", *warnings)
+    defines = (f"-D__TARGET_ARCH_{ARCHITECTURES[machine]}", *defined)
+    flags = ("-g", "-O2", "-target", "bpf", "-mcpu=v3", *defines, *warnings)
     # Where Debian keeps <asm/...>: the bpf target does not look there by itself.
     headers = tuple(f"-isystem{path.parent}" for path in Path("/usr/include").glob("*-linux-gnu/asm"))
     run("clang", *flags, "-Iprobes/kernel", *headers, "-c", source, "-o", str(target))
@@ -123,6 +132,11 @@ def compile_witness(target: Path) -> None:
     compile_bpf("probes/kernel/witness.bpf.c", target)
 
 
+def compile_witness_by_calls(target: Path) -> None:
+    """Compile the witness for kernels before 6.2 (probes/kernel/direct.bpf.h)."""
+    compile_bpf("probes/kernel/witness.bpf.c", target, "-DBY_CALLS")
+
+
 def compile_divert(target: Path) -> None:
     """Compile what brings connections to the gateway."""
     compile_bpf("probes/gateway/divert.bpf.c", target)
@@ -133,7 +147,12 @@ def compile_boxinit(target: Path) -> None:
     run("cc", "-static", "-Os", "-Wall", "-Wextra", "-Werror", "-o", str(target), "supervisor/launch/boxinit.c")
 
 
-COMPILERS = {"witness": compile_witness, "divert": compile_divert, "boxinit": compile_boxinit}
+COMPILERS = {
+    "witness": compile_witness,
+    "witness_by_calls": compile_witness_by_calls,
+    "divert": compile_divert,
+    "boxinit": compile_boxinit,
+}
 
 
 def ensure(artefact: Artefact) -> str:

@@ -21,6 +21,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 BOX = ("bwrap", "--dev-bind", "/", "/", "--proc", "/proc", "--unshare-all", "--die-with-parent", "--")
+OVERLAY = """
+options=$1
+shift
+place=$(mktemp -d -p "$BENCH_SCRATCH")
+mkdir "$place/up" "$place/work"
+work=$PWD
+mount -t overlay -o "lowerdir=$work,upperdir=$place/up,workdir=$place/work,$options" overlay "$work"
+cd "$work"
+"$@"
+"""
+"""Run by ``sh -e`` in a mount namespace of its own."""
+PLAIN_OVERLAY = "volatile"
+STAGE_OVERLAY = "volatile,redirect_dir=on,index=on,metacopy=off"
+"""Mount options: of an overlay as it is by default, and of that of a stage, which keeps hard links together."""
 TRACE = ("strace", "-f", "-qq", "-o", "/dev/null", "--")
 SOURCE = Path(__file__).resolve().parent / "bench_workloads.c"
 PROGRAM = "./workloads"
@@ -72,6 +86,11 @@ def ways(*, trace: bool) -> tuple[Way, ...]:
     return tuple(found)
 
 
+def over_overlay(options: str) -> tuple[str, ...]:
+    """Give the words that run a command in bubblewrap over an overlay of the workspace."""
+    return ("unshare", "--mount", "--propagation", "private", "sh", "-ec", OVERLAY, "sh", options, *BOX)
+
+
 @contextmanager
 def scratch() -> Iterator[Path]:
     """Give a folder of this benchmark's own; runs of ``supervise`` keep their logs in it and go with it."""
@@ -82,6 +101,7 @@ def scratch() -> Iterator[Path]:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         before = os.environ.get("SUPERVISE_HOME")
         os.environ["SUPERVISE_HOME"] = str(home)
+        os.environ["BENCH_SCRATCH"] = name
         try:
             yield Path(name)
         finally:

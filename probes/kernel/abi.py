@@ -21,8 +21,8 @@ RECORD_PID_AT = 16
 WRITER = struct.Struct("<8QII8x")
 #: struct w_writer_key: pid, fd
 WRITER_KEY = struct.Struct("<II")
-#: struct w_member: cgroup, start_ns, leader_ended, files_end, shared, pad
-MEMBER = struct.Struct("<QQIIII")
+#: struct w_member: cgroup, start_ns, leader_ended, files_end, shared, adding, once_fd, once
+MEMBER = struct.Struct("<QQIIIIQ80s")
 #: struct w_orders: epoch, network, keep, -, began_ns, realtime_offset_ns
 ORDERS = struct.Struct("<III4xQq")
 #: struct w_port: trial, ip, port, protocol, pad

@@ -14,7 +14,19 @@ import threading
 from probes.kernel import libbpf
 from supervisor.errors import MachineError
 
-OBJECT = os.path.join(os.path.dirname(__file__), "witness.bpf.o")  # noqa: PTH118, PTH120 - pathlib costs 6 ms
+CASTS_SINCE = (6, 2)
+"""Kernels before read each field by a call: see direct.bpf.h."""
+
+
+def object_for(release: str) -> str:
+    """Choose the object that was built for a kernel, by its version (``uname -r``)."""
+    numbers = release.replace("-", ".").split(".")[:2]
+    old = all(number.isdecimal() for number in numbers) and tuple(map(int, numbers)) < CASTS_SINCE
+    name = "witness_by_calls.bpf.o" if old else "witness.bpf.o"
+    return os.path.join(os.path.dirname(__file__), name)  # noqa: PTH118, PTH120 - pathlib costs 6 ms
+
+
+OBJECT = object_for(os.uname().release)
 BPFFS = ("/sys/fs/bpf", "/run/supervise/bpf")
 """Where pins may be: the machine's own, and ours where it has none."""
 

@@ -12,31 +12,18 @@
 #define KEEP_MAX 4096
 #define KEEP_VECTORS 64
 
-struct user_iovec {
-	__u64 base;
-	__u64 size;
-};
-
-struct keeping {
-	__u64 cgroup;
-	__u64 vector;		/* of struct user_iovec, the next one; 0: only `piece` */
-	struct user_iovec piece;
-	__u64 left;		/* of what the call wrote, and is to be kept */
-	__u32 off;
-	bool private;
-	bool unreadable;
-	__u8 pad[2];
-};
-
 static long keep_piece(__u32 i, void *data)
 {
-	struct keeping *k = data;
-	__u32 zero = SLOT_CALL;
-	struct scratch *s = bpf_map_lookup_elem(&scratches, &zero);
+	struct scratch *s = bpf_map_lookup_elem(&scratches, &(__u32){ SLOT_CALL });
+	struct keeping *k;
 	__u64 size;
-	__u32 off = k->off;
+	__u32 off;
 
-	if (!s || !k->left)
+	if (!s)
+		return 1;
+	k = &s->keep;
+	off = k->off;
+	if (!k->left)
 		return 1;
 	if (k->vector) {
 		if (bpf_probe_read_user(&k->piece, sizeof(k->piece), (void *)k->vector)) {
@@ -83,55 +70,57 @@ static __always_inline bool is_copy(long nr)
 __noinline __u32 tell_kept(struct call *c, __u64 address, __u32 kept)
 {
 	struct file *file = (struct file *)address;
-	struct inode *inode = BPF_CORE_READ(file, f_inode);
+	struct inode *inode = FIELD(file, f_inode);
 	struct scratch *s = slot(SLOT_CALL, W_FILE_KEPT);
-	struct keeping k = {};
 	struct w_trial *trial;
+	struct keeping *k;
 	__u32 end;
 
 	if (!s || !c || kept > KEEP_MAX)
 		return 0;
-	k.cgroup = c->cgroup;
-	k.private = is_private_call(c);
+	k = &s->keep;
+	__builtin_memset(k, 0, sizeof(*k));
+	k->cgroup = c->cgroup;
+	k->private = is_private_call(c);
 	s->record.flags = W_F_KERNEL;
 	s->record.device = kernel_device(inode);
-	s->record.inode = BPF_CORE_READ(inode, i_ino);
-	s->record.number[0] = BPF_CORE_READ(file, f_pos) - c->ret;
+	s->record.inode = FIELD(inode, i_ino);
+	s->record.number[0] = FIELD(file, f_pos) - c->ret;
 	if (c->nr == __NR_pwrite64 || c->nr == __NR_pwritev || (c->nr == __NR_pwritev2 && c->arguments[3] != ~0ULL))
 		s->record.number[0] = c->arguments[3];
 	s->record.number[1] = (__u64)c->nr << 32 | (__u32)c->ret;
 	end = put_file_path(s, SLOT_CALL, file);
 	s->record.len[0] = end;
-	k.off = end;
-	k.left = KEEP_MAX - kept;
-	if ((__u64)c->ret < k.left)
-		k.left = c->ret;
+	k->off = end;
+	k->left = KEEP_MAX - kept;
+	if ((__u64)c->ret < k->left)
+		k->left = c->ret;
 	if (is_vector(c->nr)) {
-		k.vector = c->arguments[1];
+		k->vector = c->arguments[1];
 	} else {
-		k.piece.base = c->arguments[1];
-		k.piece.size = c->ret;
+		k->piece.base = c->arguments[1];
+		k->piece.size = c->ret;
 	}
 	if (!is_copy(c->nr))
-		bpf_loop(KEEP_VECTORS, keep_piece, &k, 0);
-	s->record.len[1] = k.off - end;
-	if (k.private && !is_copy(c->nr))
+		bpf_loop(KEEP_VECTORS, keep_piece, NULL, 0);
+	s->record.len[1] = k->off - end;
+	if (k->private && !is_copy(c->nr))
 		s->record.flags |= W_F_PRIVATE;
-	if (k.unreadable) {
+	if (k->unreadable) {
 		trial = bpf_map_lookup_elem(&trials, &c->cgroup);
 		if (trial)
 			__sync_fetch_and_add(&trial->unreadable, 1);
 	}
-	put_slot(SLOT_CALL, c->cgroup, k.off, W_HOOK_SYSCALL);
+	put_slot(SLOT_CALL, c->cgroup, k->off, W_HOOK_SYSCALL);
 	/* One that moved content inside the kernel is told once a burst. */
-	return is_copy(c->nr) ? KEEP_MAX : k.off - end;
+	return is_copy(c->nr) ? KEEP_MAX : k->off - end;
 }
 
 /* Whether more of what is written to a file is to be kept. */
 static __always_inline bool is_to_be_kept(struct w_orders *order, struct inode *inode, __u32 kept)
 {
 	return order && order->keep && kept < KEEP_MAX && kernel_device(inode) == order->keep &&
-	       (BPF_CORE_READ(inode, i_mode) & S_IFMT) == S_IFREG;
+	       (FIELD(inode, i_mode) & S_IFMT) == S_IFREG;
 }
 
 #endif

@@ -16,6 +16,12 @@ typedef struct {
 	int counter;
 } atomic_t;
 
+/* Also read for what else is 64 bits wide: see direct.bpf.h. */
+struct timespec64 {
+	__s64 tv_sec;
+	long tv_nsec;
+};
+
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
 	unsigned long di, si, dx, r10, r8, r9, orig_ax;
@@ -80,7 +86,16 @@ struct file_lock___flat {
 };
 
 struct qstr {
+	__u32 len;
 	const unsigned char *name;
+};
+
+struct seqcount {
+	unsigned int sequence;
+};
+
+struct seqcount_spinlock {
+	struct seqcount seqcount;
 };
 
 struct hlist_bl_node {
@@ -88,6 +103,7 @@ struct hlist_bl_node {
 };
 
 struct dentry {
+	struct seqcount_spinlock d_seq;
 	struct hlist_bl_node d_hash;
 	struct dentry *d_parent;
 	struct qstr d_name;

@@ -16,8 +16,9 @@
 #define LOOKS_BPF_H
 
 #define LOOK_TEXT_MAX 512
-#define FNV_BASIS 0xcbf29ce484222325ULL
-#define FNV_PRIME 0x100000001b3ULL
+#define HASH_BASIS 0xcbf29ce484222325ULL
+#define HASH_FACTOR 0x9e3779b97f4a7c15ULL
+#define SLASHES (ONES * '/')
 
 #define STAT_BYTES 128		/* at least: what comes first in it is the same everywhere */
 #define STATX_BYTES 256
@@ -64,7 +65,10 @@ struct {
 } reads SEC(".maps");
 
 struct look_text {
-	char text[LOOK_TEXT_MAX];
+	char text[LOOK_TEXT_MAX + WORD];
+	__u64 hash;		/* of what was read of a component */
+	__u32 at;		/* how far the text was read */
+	__u32 pad;
 };
 
 struct {
@@ -83,7 +87,7 @@ static __always_inline bool is_watched(__u64 cgroup, __u64 id, __u32 sort)
 
 static __always_inline bool mount_is_watched(__u64 cgroup, struct vfsmount *mnt)
 {
-	return is_watched(cgroup, BPF_CORE_READ(mount_of(mnt), mnt_id), W_WATCH_MOUNT);
+	return is_watched(cgroup, FIELD(mount_of(mnt), mnt_id), W_WATCH_MOUNT);
 }
 
 static __always_inline __u32 looks_of(__u64 cgroup)
@@ -96,59 +100,70 @@ static __always_inline __u32 looks_of(__u64 cgroup)
 /* True when an open file lies in a watched place, of a trial that is watched for ``what`` (enum w_look). */
 __noinline int file_is_watched(__u64 cgroup, __u64 file, __u32 what)
 {
-	struct vfsmount *mnt = BPF_CORE_READ((struct file *)file, f_path.mnt);
+	struct vfsmount *mnt = FIELD((struct file *)file, f_path.mnt);
 
 	return (looks_of(cgroup) & what) && mount_is_watched(cgroup, mnt);
 }
 
-#define LETTERS 8
+/* One step of a component's hash (probes/kernel/watching.py): of eight letters, or of its rest with zeros. */
+static __always_inline __u64 hash_word(__u64 hash, __u64 word)
+{
+	hash = (hash ^ word) * HASH_FACTOR;
+	return hash ^ hash >> 32;
+}
 
 struct name_search {
 	struct w_watched key;
 	struct w_looks *looks;
 	struct look_text *from;
-	__u64 hash;
 	__u32 found;
 	__u32 pad;
 };
 
-/* Eight letters on: with its callback bpf_loop is walked by the verifier once, which a loop of our own is not. */
+/* The next word of the text, or what is left of a component in it. */
 static long search_names(__u32 i, void *data)
 {
 	struct name_search *search = data;
 	struct look_text *t = search->from;
-	struct w_looks *l = search->looks;
-	__u64 hash = search->hash;
-	__u32 at = i * LETTERS;
-	__u8 letter;
+	__u32 at = t->at, size;
+	__u64 word, ends, hash;
 
-	if (at > LOOK_TEXT_MAX - LETTERS)
+	if (at >= LOOK_TEXT_MAX)
 		return 1;
-#pragma clang loop unroll(full)
-	for (__u32 k = 0; k < LETTERS; k++) {
-		letter = t->text[at + k];
-		if (letter && letter != '/') {
-			hash = (hash ^ letter) * FNV_PRIME;
-			continue;
-		}
-		/* Two numbers of the hash say cheaply that a name is none of them. */
-		if (l->filter[hash >> 60] & 1ULL << (hash >> 54 & 63)) {
-			search->key.id = hash;
-			if (bpf_map_lookup_elem(&watched, &search->key))
-				search->found = 1;
-		}
-		if (!letter || search->found)
-			return 1;
-		hash = FNV_BASIS;
+	word = *(__u64 *)(t->text + at);
+	ends = nuls_in(word) | nuls_in(word ^ SLASHES);
+	if (!ends) {
+		t->hash = hash_word(t->hash, word);
+		t->at = at + WORD;
+		return 0;
 	}
-	search->hash = hash;
-	return 0;
+	/* The lowest one is the first: all below it are ones then, and one of each byte up to it is counted. */
+	ends &= -ends;
+	size = (((ends - 1) & ONES) * ONES >> 56) - 1;
+	hash = t->hash;
+	if (size)
+		hash = hash_word(hash, word & ((1ULL << size * 8) - 1));
+	/* Two numbers of the hash say cheaply that a name is none of them. */
+	if (search->looks->filter[hash >> 60] & 1ULL << (hash >> 54 & 63)) {
+		search->key.id = hash;
+		if (bpf_map_lookup_elem(&watched, &search->key))
+			search->found = 1;
+	}
+	t->hash = HASH_BASIS;
+	t->at = at + size + 1;
+	return search->found || !(word >> size * 8 & 0xff);
 }
 
-/* Whether a component of the caller's string is the name of a hidden place. One that cannot be read whole may be. */
-__noinline int names_hidden(__u64 cgroup, __u64 address)
+enum name {
+	NAME_HIDDEN = 1,	/* a component is the name of a hidden place, or may be: it cannot be read whole */
+	NAME_ABSOLUTE = 2,
+};
+
+/* What the caller's string is. */
+__noinline int sort_of_name(__u64 cgroup, __u64 address)
 {
-	struct name_search search = { .key = { .cgroup = cgroup, .sort = W_WATCH_NAME }, .hash = FNV_BASIS };
+	struct name_search search = { .key = { .cgroup = cgroup, .sort = W_WATCH_NAME } };
+	int sort;
 	long n;
 
 	search.looks = bpf_map_lookup_elem(&looks, &cgroup);
@@ -156,10 +171,15 @@ __noinline int names_hidden(__u64 cgroup, __u64 address)
 	if (!search.looks || !search.from)
 		return 0;
 	n = bpf_probe_read_user_str(search.from->text, LOOK_TEXT_MAX, (void *)address);
-	if (n <= 0 || n >= LOOK_TEXT_MAX)
-		return 1;
-	bpf_loop(LOOK_TEXT_MAX / LETTERS, search_names, &search, 0);
-	return search.found;
+	if (n <= 0)
+		return NAME_HIDDEN;
+	sort = search.from->text[0] == '/' ? NAME_ABSOLUTE : 0;
+	if (n >= LOOK_TEXT_MAX)
+		return NAME_HIDDEN | sort;
+	search.from->hash = HASH_BASIS;
+	search.from->at = 0;
+	bpf_loop(LOOK_TEXT_MAX, search_names, &search, 0);
+	return (search.found ? NAME_HIDDEN : 0) | sort;
 }
 
 static __always_inline __u32 device_of_stat(__u64 encoded)
@@ -215,21 +235,18 @@ static __always_inline struct vfsmount *start_of_path(struct call *c)
 	struct file *file;
 
 	if (dirfd == AT_FDCWD)
-		return BPF_CORE_READ(task, fs, pwd.mnt);
+		return FIELD(task, fs, pwd.mnt);
 	file = file_of(dirfd);
-	return file ? BPF_CORE_READ(file, f_path.mnt) : NULL;
+	return file ? FIELD(file, f_path.mnt) : NULL;
 }
 
 /* Whether a look-up by name is to be told. */
-__noinline int look_matters(struct call *c, __u64 address)
+__noinline int look_matters(struct call *c, __u64 address, __u32 flags)
 {
 	struct vfsmount *mnt;
-	__u32 flags;
+	int name;
 
 	if (!c)
-		return 0;
-	flags = looks_of(c->cgroup);
-	if (!flags)
 		return 0;
 	if (flags & W_LOOK_EVERY) {
 		if (!c->device || !(flags & W_LOOK_DEVICES) || c->answer + c->answer_bytes > private_to(c, c->answer))
@@ -239,10 +256,9 @@ __noinline int look_matters(struct call *c, __u64 address)
 	}
 	if (!(flags & W_LOOK_NAMES))
 		return 0;
-	if (names_hidden(c->cgroup, address))
-		return 1;
-	if (is_absolute(address))
-		return 0;
+	name = sort_of_name(c->cgroup, address);
+	if (name)
+		return name & NAME_HIDDEN;
 	mnt = start_of_path(c);
 	return mnt && mount_is_watched(c->cgroup, mnt);
 }
@@ -257,7 +273,7 @@ __noinline int on_read(struct call *c)
 
 	if (!c || !(looks_of(c->cgroup) & W_LOOK_SHARED))
 		return 0;
-	file = file_of((__s32)argument(c, c->shape.dirfd));
+	file = file_of(argument(c, c->shape.dirfd));
 	if (!file)
 		return 0;
 	if (c->nr == __NR_fcntl) {
@@ -268,7 +284,7 @@ __noinline int on_read(struct call *c)
 	} else if (c->ret < 0 && c->nr != __NR_flock) {
 		return 0;
 	}
-	if (!mount_is_watched(c->cgroup, BPF_CORE_READ(file, f_path.mnt)))
+	if (!mount_is_watched(c->cgroup, FIELD(file, f_path.mnt)))
 		return 0;
 	if (c->nr != __NR_fcntl && c->nr != __NR_flock) {
 		key.cgroup = c->cgroup;
@@ -290,7 +306,7 @@ __noinline int on_list(struct call *c)
 
 	if (!c || c->ret < 0)
 		return 0;
-	file = file_of((__s32)argument(c, 0));
+	file = file_of(argument(c, 0));
 	if (!file || !file_is_watched(c->cgroup, (__u64)file, W_LOOK_MOUNTS))
 		return 0;
 	return ask_file(c, file, W_FILE_READ, c->ret, c->nr);
@@ -324,7 +340,7 @@ __noinline int on_look(struct call *c)
 	address = argument(c, c->shape.path);
 	if (!(flags & W_LOOK_EVERY)) {
 		/* Nothing is shared: hidden places are looked for by name only, and what was found there is known. */
-		if (!address || !look_matters(c, address))
+		if (!address || !look_matters(c, address, flags))
 			return 0;
 		read_answer(c);
 		if (c->nr == __NR_chdir && c->ret >= 0)
@@ -348,7 +364,7 @@ __noinline int on_look(struct call *c)
 		mnt = start_of_path(c);
 		return mnt && mount_is_watched(c->cgroup, mnt) ? ask_path(c, W_FILE_LOOKED, 0) : 0;
 	}
-	if (!look_matters(c, address))
+	if (!look_matters(c, address, flags))
 		return 0;
 	return ask_path(c, W_FILE_LOOKED, argument(c, c->shape.extra));
 }

@@ -13,6 +13,7 @@
 #define THROTTLE_NS 500000
 #define THROTTLE_MAX_NS 16000000
 #define SPIN_MAX (1 << 20)
+#define RECORD_EXTRA 16	/* at most, of the ring's own: a header, and up to a multiple of 8 */
 
 struct ring {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -103,9 +104,32 @@ struct {
 	__type(value, struct w_owner);
 } ports SEC(".maps");
 
+struct user_iovec {
+	__u64 base;
+	__u64 size;
+};
+
+/*
+ * Of keep.bpf.h. It, `off` and `again` stand in a map since the verifier keeps what it knows of numbers on the stack, and would walk
+ * a loop anew for each of them.
+ */
+struct keeping {
+	__u64 cgroup;
+	__u64 vector;		/* of struct user_iovec, the next one; 0: only `piece` */
+	struct user_iovec piece;
+	__u64 left;		/* of what the call wrote, and is to be kept */
+	__u32 off;
+	bool private;
+	bool unreadable;
+	__u8 pad[2];
+};
+
 struct scratch {
 	struct w_record record;
 	char text[TEXT_MAX];
+	struct keeping keep;
+	__u32 off;		/* where the path that is being put ends by now */
+	__u32 again;		/* how often a component of it was renamed meanwhile */
 };
 
 /* One slot a program that builds long records: an interrupt may run another program on the same processor. */
@@ -119,15 +143,40 @@ struct {
 #define SLOT_CALL 0
 #define SLOT_EXEC 1
 
+/* The trial that a cgroup belongs to, by the id of its own cgroup; 0 when it is none of ours. */
+static __always_inline __u64 trial_of(struct cgroup *cgroup)
+{
+	__u32 zero = 0, level;
+	struct w_settings *s = bpf_map_lookup_elem(&settings, &zero);
+
+	if (!s)
+		return 0;
+	level = s->parent_level;
+	if ((__u32)FIELD(cgroup, level) <= level)
+		return 0;
+	if (FIELD((struct cgroup *)pointer_at(&cgroup->ancestors[level]), kn, id) != s->parent_id)
+		return 0;
+	return FIELD((struct cgroup *)pointer_at(&cgroup->ancestors[level + 1]), kn, id);
+}
+
 /* The id of the current task's trial; 0 when it belongs to none. */
 static __always_inline __u64 current_trial(void)
 {
-	__u32 zero = 0;
-	struct w_settings *s = bpf_map_lookup_elem(&settings, &zero);
+	struct task_struct *task = bpf_get_current_task_btf();
 
-	if (!s || bpf_get_current_ancestor_cgroup_id(s->parent_level) != s->parent_id)
-		return 0;
-	return bpf_get_current_ancestor_cgroup_id(s->parent_level + 1);
+	return trial_of(FIELD(task, cgroups, dfl_cgrp));
+}
+
+/*
+ * Whether the current task is not deep enough to be in a trial, as most of the machine is not. The kernel trusts these
+ * pointers, so that each step is one load; it looks them up by name as it verifies, so that this is for one place only.
+ */
+static __always_inline bool is_shallow(void)
+{
+	struct w_settings *s = bpf_map_lookup_elem(&settings, &(__u32){ 0 });
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	return !s || (__u32)task->cgroups->dfl_cgrp->level <= s->parent_level;
 }
 
 static __always_inline void count_loss(__u64 cgroup, enum w_hook hook, long error)
@@ -145,20 +194,24 @@ static __always_inline void count_loss(__u64 cgroup, enum w_hook hook, long erro
 }
 
 /*
- * The consumer sleeps until a quarter of the ring is full, or its own timer wakes it. Returns whether the producer is to
- * be slowed down. A cgroup that nobody watches has no ring, and nothing to lose.
+ * The consumer's own timer wakes it, or we do from a quarter of the ring on, each time that another sixteenth is full: to
+ * wake it costs more than a record does. Returns whether the producer is to be slowed down. A cgroup that nobody watches
+ * has no ring, and nothing to lose.
  */
 static __always_inline int put_bytes(__u64 cgroup, void *record, __u64 size, enum w_hook hook)
 {
 	void *ring = bpf_map_lookup_elem(&rings, &cgroup);
-	__u64 waiting, whole;
+	__u64 waiting, whole, step;
 	long error;
+	bool wake;
 
 	if (!ring)
 		return 0;
 	waiting = bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA);
 	whole = bpf_ringbuf_query(ring, BPF_RB_RING_SIZE);
-	error = bpf_ringbuf_output(ring, record, size, waiting * 4 > whole ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+	step = whole >> 4;
+	wake = waiting * 4 > whole && (waiting & (step - 1)) + size + RECORD_EXTRA > step;
+	error = bpf_ringbuf_output(ring, record, size, wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 	if (error)
 		count_loss(cgroup, hook, error);
 	return waiting * 2 >= whole;
@@ -227,27 +280,37 @@ __noinline int throttle(__u64 cgroup, __u32 after_exec)
 
 static __always_inline __u64 start_of(struct task_struct *task)
 {
-	return BPF_CORE_READ(task, group_leader, start_boottime);
+	return FIELD(task, group_leader, start_boottime);
 }
 
-static __always_inline void begin(struct w_record *r, __u8 kind)
+static __always_inline void begin_at(struct w_record *r, __u8 kind, __u64 time_ns)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 
 	__builtin_memset(r, 0, sizeof(*r));
-	r->time_ns = bpf_ktime_get_boot_ns();
+	r->time_ns = time_ns;
 	r->start_ns = start_of(task);
-	r->pid = bpf_get_current_pid_tgid() >> 32;
+	r->pid = FIELD(task, tgid);
 	r->kind = kind;
 }
 
-static __always_inline struct scratch *slot(__u32 n, __u8 kind)
+static __always_inline void begin(struct w_record *r, __u8 kind)
+{
+	begin_at(r, kind, bpf_ktime_get_boot_ns());
+}
+
+static __always_inline struct scratch *slot_at(__u32 n, __u8 kind, __u64 time_ns)
 {
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &n);
 
 	if (s)
-		begin(&s->record, kind);
+		begin_at(&s->record, kind, time_ns);
 	return s;
+}
+
+static __always_inline struct scratch *slot(__u32 n, __u8 kind)
+{
+	return slot_at(n, kind, bpf_ktime_get_boot_ns());
 }
 
 #endif

@@ -2,7 +2,8 @@
 /*
  * Paths, whole and from the kernel's own structures: up the dentries, across mounts, to the caller's root directory.
  *
- * bpf_d_path() is not open to sys_exit. A rename of an ancestor while we climb can mix old and new components, as it
+ * bpf_d_path() is not open to sys_exit. Where loads are cheap each component is read together with its parent, and again
+ * if it was renamed meanwhile. A rename of an ancestor while we climb can mix old and new components all the same, as it
  * could for any reader that does not take rename_lock; device and inode stand beside the path for that reason.
  */
 #ifndef PATHS_BPF_H
@@ -11,17 +12,24 @@
 #define COMPONENTS_MAX 2048
 #define NAME_MAX_Z 256
 
+#define WORD 8
+#define ONES 0x0101010101010101ULL
+
+/* The highest bit of each byte that is 0, up to the first of them; above it they may be set by mistake. */
+static __always_inline __u64 nuls_in(__u64 word)
+{
+	return (word - ONES) & ~word & ONES << 7;
+}
+
 struct climb {
 	struct dentry *dentry;
 	struct mount *mount;
 	struct dentry *top;	/* of the mount */
 	struct dentry *root;
 	struct mount *root_mount;
-	char *text;
+	struct scratch *s;
 	__u32 start;
-	__u32 off;
 	__u32 flags;
-	__u32 pad;
 };
 
 static __always_inline struct mount *mount_of(struct vfsmount *mnt)
@@ -29,67 +37,101 @@ static __always_inline struct mount *mount_of(struct vfsmount *mnt)
 	return (struct mount *)((char *)mnt - bpf_core_field_offset(struct mount, mnt));
 }
 
-/* Parent and name stand side by side in a dentry, unless the kernel was built with shuffled structures. */
-struct parent_name {
-	struct dentry *parent;
-	__u64 hash_len;
-	const unsigned char *name;
-};
+#define SHORT_NAME (4 * WORD)
+#define AGAIN_MAX 1000
 
-static __always_inline void read_parent_name(struct dentry *dentry, struct parent_name *found)
+/* Up to WORD bytes of a name, of which ``left`` count; false when there is a NUL among those. */
+static __always_inline bool put_word(char *to, const unsigned char *name, __u32 left)
 {
-	if (bpf_core_field_offset(struct dentry, d_name.name) ==
-	    bpf_core_field_offset(struct dentry, d_parent) + __builtin_offsetof(struct parent_name, name)) {
-		bpf_probe_read_kernel(found, sizeof(*found), &dentry->d_parent);
-		return;
-	}
-	found->parent = BPF_CORE_READ(dentry, d_parent);
-	found->name = BPF_CORE_READ(dentry, d_name.name);
+	__u64 word = (__u64)pointer_at(name);
+
+	*(__u64 *)to = word;
+	return !nuls_in(left < WORD ? word | ~0ULL << (left * 8) : word);
+}
+
+/* A short name by words, which is much cheaper than by the letter; returns its size with the NUL, 0 when it is none. */
+static __always_inline long put_short_name(char *to, const unsigned char *name, __u32 size)
+{
+	bool whole;
+
+	if (!size || size > SHORT_NAME)
+		return 0;
+	whole = put_word(to, name, size);
+	if (size > WORD)
+		whole &= put_word(to + WORD, name + WORD, size - WORD);
+	if (size > 2 * WORD)
+		whole &= put_word(to + 2 * WORD, name + 2 * WORD, size - 2 * WORD);
+	if (size > 3 * WORD)
+		whole &= put_word(to + 3 * WORD, name + 3 * WORD, size - 3 * WORD);
+	to[size] = 0;
+	return whole ? size + 1 : 0;
+}
+
+/* A rename raises it before and after. */
+static __always_inline __u32 renames_of(struct dentry *typed)
+{
+	__u32 renames;
+
+	barrier();
+	renames = KNOWN(typed, d_seq.seqcount.sequence);
+	barrier();
+	return renames;
 }
 
 static long climb_step(__u32 i, void *data)
 {
 	struct climb *c = data;
-	struct dentry *dentry = c->dentry;
+	struct dentry *dentry = c->dentry, *typed, *parent;
 	struct mount *mount = c->mount, *above;
-	struct parent_name found = {};
-	__u32 off = c->off;
+	const unsigned char *name;
+	__u32 off = c->s->off, renames;
 	char first = '/';
-	long n;
+	long n = 0;
 
 	if (dentry == c->root && mount == c->root_mount)
 		return 1;
 	if (dentry == c->top) {
-		above = BPF_CORE_READ(mount, mnt_parent);
+		above = FIELD(mount, mnt_parent);
 		if (above == mount) {
 			c->flags |= W_F_UNREACHABLE;
 			return 1;
 		}
-		c->dentry = BPF_CORE_READ(mount, mnt_mountpoint);
+		c->dentry = FIELD(mount, mnt_mountpoint);
 		c->mount = above;
-		c->top = BPF_CORE_READ(above, mnt.mnt_root);
+		c->top = FIELD(above, mnt.mnt_root);
 		return 0;
 	}
-	read_parent_name(dentry, &found);
+	typed = TYPED(dentry);
+	if (LOADS_ARE_CHEAP)
+		renames = renames_of(typed);
+	parent = KNOWN(typed, d_parent);
+	name = KNOWN(typed, d_name.name);
 	if (off - c->start > W_PATH_MAX || off > TEXT_MAX - NAME_MAX_Z) {
 		c->flags |= W_F_TRUNCATED;
 		return 1;
 	}
-	n = bpf_probe_read_kernel_str(c->text + off, NAME_MAX_Z, found.name);
+	if (LOADS_ARE_CHEAP)
+		n = put_short_name(c->s->text + off, name, KNOWN(typed, d_name.len));
+	if (n <= 0)
+		n = bpf_probe_read_kernel_str(c->s->text + off, NAME_MAX_Z, name);
+	if (LOADS_ARE_CHEAP && (renames & 1 || renames_of(typed) != renames) && c->s->again < AGAIN_MAX) {
+		c->s->again++;
+		return 0;
+	}
 	if (n <= 0) {
 		c->flags |= W_F_TRUNCATED;
 		return 1;
 	}
 	/* The top of a tree that is mounted nowhere: a memory file has a name even so, others are called "/". */
-	if (found.parent == dentry) {
+	if (parent == dentry) {
 		c->flags |= W_F_UNREACHABLE;
-		bpf_probe_read_kernel(&first, 1, found.name);
+		bpf_probe_read_kernel(&first, 1, name);
 		if (first != '/')
-			c->off = off + n;
+			c->s->off = off + n;
 		return 1;
 	}
-	c->off = off + n;
-	c->dentry = found.parent;
+	c->s->off = off + n;
+	c->dentry = parent;
 	return 0;
 }
 
@@ -105,39 +147,43 @@ __noinline __u32 put_path(__u32 n, __u32 off, __u64 dentry, __u64 mnt)
 		return off;
 	c.dentry = (struct dentry *)dentry;
 	c.mount = mount_of((struct vfsmount *)mnt);
-	c.top = BPF_CORE_READ((struct vfsmount *)mnt, mnt_root);
-	c.root = BPF_CORE_READ(task, fs, root.dentry);
-	c.root_mount = mount_of(BPF_CORE_READ(task, fs, root.mnt));
-	c.text = s->text;
+	c.top = FIELD((struct vfsmount *)mnt, mnt_root);
+	c.root = FIELD(task, fs, root.dentry);
+	c.root_mount = mount_of(FIELD(task, fs, root.mnt));
+	c.s = s;
 	c.start = off;
-	c.off = off;
+	s->off = off;
+	s->again = 0;
 	steps = bpf_loop(COMPONENTS_MAX, climb_step, &c, 0);
 	if (steps >= COMPONENTS_MAX)
 		c.flags |= W_F_TRUNCATED;
 	s->record.flags |= c.flags;
-	return c.off;
+	return s->off;
 }
 
 static __always_inline __u32 put_file_path(struct scratch *s, __u32 n, struct file *file)
 {
-	struct dentry *dentry = BPF_CORE_READ(file, f_path.dentry);
+	struct dentry *dentry = FIELD(file, f_path.dentry);
 
-	if (!BPF_CORE_READ(dentry, d_hash.pprev))
+	if (!FIELD(dentry, d_hash.pprev))
 		s->record.flags |= W_F_UNLINKED;
-	return put_path(n, 0, (__u64)dentry, (__u64)BPF_CORE_READ(file, f_path.mnt));
+	return put_path(n, 0, (__u64)dentry, (__u64)FIELD(file, f_path.mnt));
 }
 
-static __always_inline struct file *file_of(long fd)
+__noinline __u64 address_of_file(__u32 fd)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
-	struct file **slots, *file = NULL;
+	struct fdtable *table = FIELD(task, files, fdt);
 
-	if (fd < 0 || fd >= BPF_CORE_READ(table, max_fds))
-		return NULL;
-	slots = BPF_CORE_READ(table, fd);
-	bpf_probe_read_kernel(&file, sizeof(file), slots + fd);
-	return file;
+	if (fd >= FIELD(table, max_fds))
+		return 0;
+	return (__u64)pointer_at(FIELD(table, fd) + fd);
+}
+
+/* The open file behind a descriptor of the current task. */
+static __always_inline struct file *file_of(__u32 fd)
+{
+	return (struct file *)address_of_file(fd);
 }
 
 /* Where a caller's path starts from: the directory behind dirfd, or the current one. */
@@ -149,16 +195,16 @@ static __always_inline __u32 put_base(struct scratch *s, __u32 off, int dirfd)
 	struct file *file;
 
 	if (dirfd == AT_FDCWD) {
-		dentry = BPF_CORE_READ(task, fs, pwd.dentry);
-		mnt = BPF_CORE_READ(task, fs, pwd.mnt);
+		dentry = FIELD(task, fs, pwd.dentry);
+		mnt = FIELD(task, fs, pwd.mnt);
 	} else {
 		file = file_of(dirfd);
 		if (!file) {
 			s->record.flags |= W_F_TRUNCATED;
 			return off;
 		}
-		dentry = BPF_CORE_READ(file, f_path.dentry);
-		mnt = BPF_CORE_READ(file, f_path.mnt);
+		dentry = FIELD(file, f_path.dentry);
+		mnt = FIELD(file, f_path.mnt);
 	}
 	return put_path(SLOT_CALL, off, (__u64)dentry, (__u64)mnt);
 }

@@ -27,23 +27,34 @@ static __always_inline struct w_member *current_member(void)
 	return bpf_map_lookup_elem(&members, &pid);
 }
 
+enum alone {
+	ALONE_UNASKED = 0,
+	ALONE_NOT,
+	ALONE_YES,
+};
+
 /*
- * True when nobody else uses what the current task could share, or did when its call began. Whoever never shared since he
+ * Whether nobody else uses what the current task could share, or did when its call began. Whoever never shared since he
  * was last alone needs no look at the counts, which also move when somebody reads his /proc files.
  */
-__noinline int is_alone(void)
+static __always_inline enum alone alone(struct w_member *member)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct w_member *member = current_member();
 
 	if (!member)
-		return 0;
+		return ALONE_NOT;
 	if (!member->shared)
-		return 1;
-	if (BPF_CORE_READ(task, mm, mm_users.counter) == 1 && BPF_CORE_READ(task, files, count.counter) == 1 &&
-	    BPF_CORE_READ(task, fs, users) == 1)
+		return ALONE_YES;
+	if (FIELD(task, mm, mm_users.counter) == 1 && FIELD(task, files, count.counter) == 1 &&
+	    FIELD(task, fs, users) == 1)
 		member->shared = 0;
-	return 0;
+	return ALONE_NOT;
+}
+
+/* Where the member is not at hand; 1 when he is alone. */
+__noinline int is_alone(void)
+{
+	return alone(current_member()) == ALONE_YES;
 }
 
 #ifdef __NR_vfork
@@ -70,15 +81,10 @@ static __always_inline bool will_sleep(struct task_struct *task)
 /* A new task: its creator and it may share from now on. */
 static __always_inline bool shares(struct task_struct *parent, struct task_struct *child)
 {
-	return BPF_CORE_READ(parent, mm) == BPF_CORE_READ(child, mm) ||
-	       BPF_CORE_READ(parent, files) == BPF_CORE_READ(child, files) ||
-	       BPF_CORE_READ(parent, fs) == BPF_CORE_READ(child, fs);
+	return FIELD(parent, mm) == FIELD(child, mm) ||
+	       FIELD(parent, files) == FIELD(child, files) ||
+	       FIELD(parent, fs) == FIELD(child, fs);
 }
-
-struct timespec64 {
-	__s64 tv_sec;
-	long tv_nsec;
-} __attribute__((preserve_access_index));
 
 /* Before Linux 6.11, and before 6.6. */
 struct inode___private {
@@ -95,10 +101,10 @@ static __always_inline __s64 changed_at(struct inode *inode)
 
 	/* Since 6.13 the highest bit tells whether somebody asked for the time. */
 	if (bpf_core_field_exists(inode->i_ctime_sec))
-		return BPF_CORE_READ(inode, i_ctime_sec) * NS_PER_S + (BPF_CORE_READ(inode, i_ctime_nsec) & ~(1U << 31));
+		return FIELD(inode, i_ctime_sec) * NS_PER_S + (FIELD(inode, i_ctime_nsec) & ~(1U << 31));
 	if (bpf_core_field_exists(private->__i_ctime))
-		return BPF_CORE_READ(private, __i_ctime.tv_sec) * NS_PER_S + BPF_CORE_READ(private, __i_ctime.tv_nsec);
-	return BPF_CORE_READ(plain, i_ctime.tv_sec) * NS_PER_S + BPF_CORE_READ(plain, i_ctime.tv_nsec);
+		return FIELD(private, __i_ctime.tv_sec) * NS_PER_S + FIELD(private, __i_ctime.tv_nsec);
+	return FIELD(plain, i_ctime.tv_sec) * NS_PER_S + FIELD(plain, i_ctime.tv_nsec);
 }
 
 /* True when nobody wrote a file since the process began. */
@@ -108,13 +114,13 @@ static __always_inline bool is_untouched(struct inode *inode, __u64 cgroup, __u6
 	struct w_orders *order = bpf_map_lookup_elem(&orders, &cgroup);
 	__s64 changed_ns;
 
-	if (!trial || !order || BPF_CORE_READ(inode, i_writecount.counter) > 0)
+	if (!trial || !order || FIELD(inode, i_writecount.counter) > 0)
 		return false;
 	changed_ns = changed_at(inode) - order->realtime_offset_ns + TICK_NS;
 	if (!trial->mapped)
 		return changed_ns < (__s64)start_ns;
 	/* The first store into a page of a real file leaves its time; a memory file's leaves none. */
-	return changed_ns < (__s64)order->began_ns && BPF_CORE_READ(inode, i_sb, s_magic) != TMPFS_MAGIC;
+	return changed_ns < (__s64)order->began_ns && FIELD(inode, i_sb, s_magic) != TMPFS_MAGIC;
 }
 
 struct private_area {
@@ -125,13 +131,13 @@ struct private_area {
 static long find_private_end(struct task_struct *task, struct vm_area_struct *vma, void *data)
 {
 	struct private_area *area = data;
-	struct file *file = BPF_CORE_READ(vma, vm_file);
+	struct file *file = FIELD(vma, vm_file);
 
-	if (BPF_CORE_READ(vma, vm_flags) & VM_SHARED)
+	if (FIELD(vma, vm_flags) & VM_SHARED)
 		return 0;
-	if (file && !is_untouched(BPF_CORE_READ(file, f_inode), area->cgroup, start_of(task)))
+	if (file && !is_untouched(FIELD(file, f_inode), area->cgroup, start_of(task)))
 		return 0;
-	area->end = BPF_CORE_READ(vma, vm_end);
+	area->end = FIELD(vma, vm_end);
 	return 0;
 }
 

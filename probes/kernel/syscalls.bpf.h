@@ -64,7 +64,7 @@ struct shape {
 	__s8 path2;
 	__s8 extra;	/* argument number of what goes into number[0], -1: none */
 	__u8 pad[2];
-};
+} __attribute__((aligned(8)));	/* so that a row is one load */
 
 #define ROW(class, dirfd, path, dirfd2, path2, extra) { class, dirfd, path, dirfd2, path2, extra, {} }
 #define LOOK(dirfd, path, where, answer) ROW(S_LOOK, dirfd, path, where, answer, -1)

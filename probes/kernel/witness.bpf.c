@@ -20,6 +20,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include "arch.h"
+#include "direct.bpf.h"
 #include "witness.h"
 
 #define AT_FDCWD (-100)
@@ -104,15 +105,16 @@ struct call {
 	__u64 answer_bytes;
 	__u64 inode;		/* of what a look-up found, as the kernel answered; 0: not known */
 	__u32 device;
-	__u32 alone;		/* whether the caller is alone: 0 while nobody asked, 1 no, 2 yes */
+	__u32 alone;		/* enum alone */
+	__u64 time_ns;		/* when it was looked at; 0 while no clock was read */
 };
 
 /* Asked once for each call: the answer changes by being asked. */
 static __always_inline bool is_private_call(struct call *c)
 {
-	if (!c->alone)
-		c->alone = is_alone() ? 2 : 1;
-	return c->alone == 2;
+	if (c->alone == ALONE_UNASKED)
+		c->alone = is_alone() ? ALONE_YES : ALONE_NOT;
+	return c->alone == ALONE_YES;
 }
 
 /* Up to where nobody could have changed the memory of a call since it began; 0 when somebody could. */
@@ -149,7 +151,7 @@ static __always_inline int ask_path(struct call *c, __u32 kind, __u64 extra)
 
 static __always_inline __u32 kernel_device(struct inode *inode)
 {
-	return BPF_CORE_READ(inode, i_sb, s_dev);
+	return FIELD(inode, i_sb, s_dev);
 }
 
 static __always_inline bool keeps_content(__u32 mode)
@@ -163,15 +165,15 @@ static __always_inline bool keeps_content(__u32 mode)
 static __noinline int tell_file(struct call *c)
 {
 	struct file *file = c->file;
-	struct inode *inode = BPF_CORE_READ(file, f_inode);
-	struct scratch *s = slot(SLOT_CALL, c->kind);
+	struct inode *inode = FIELD(file, f_inode);
+	struct scratch *s = slot_at(SLOT_CALL, c->kind, c->time_ns ?: bpf_ktime_get_boot_ns());
 	__u32 end;
 
 	if (!s)
 		return 0;
 	s->record.flags = W_F_KERNEL;
 	s->record.device = kernel_device(inode);
-	s->record.inode = BPF_CORE_READ(inode, i_ino);
+	s->record.inode = FIELD(inode, i_ino);
 	s->record.error = c->ret < 0 ? -c->ret : 0;
 	s->record.number[0] = c->number[0];
 	s->record.number[1] = c->number[1];
@@ -180,7 +182,8 @@ static __noinline int tell_file(struct call *c)
 		s->record.flags |= W_F_SHARED;
 	end = put_file_path(s, SLOT_CALL, file);
 	s->record.len[0] = end;
-	return put_slot(SLOT_CALL, c->cgroup, end, W_HOOK_SYSCALL);
+	barrier_var(end);
+	return end <= TEXT_MAX ? put_bytes(c->cgroup, s, sizeof(struct w_record) + end, W_HOOK_SYSCALL) : 0;
 }
 
 /*
@@ -243,10 +246,10 @@ static __always_inline int file_named(struct call *c, struct scratch *s, __u64 a
 	file = fd < 0 ? NULL : file_of(fd);
 	if (!file)
 		return -1;
-	inode = BPF_CORE_READ(file, f_inode);
+	inode = FIELD(file, f_inode);
 	s->record.device = kernel_device(inode);
-	s->record.inode = BPF_CORE_READ(inode, i_ino);
-	if (!BPF_CORE_READ(file, f_path.dentry, d_hash.pprev))
+	s->record.inode = FIELD(inode, i_ino);
+	if (!FIELD(file, f_path.dentry, d_hash.pprev))
 		s->record.flags |= W_F_UNLINKED;
 	return fd;
 }
@@ -332,6 +335,7 @@ static __always_inline void tell_refused(struct call *c)
 
 #include "looks.bpf.h"
 #include "keep.bpf.h"
+#include "writers.bpf.h"
 
 /* True when the trial has opened the file in this way before: ``way`` is 0 for reading, 1 for its path only. */
 static __always_inline bool seen_before(__u64 cgroup, struct inode *inode, __u32 way)
@@ -339,68 +343,21 @@ static __always_inline bool seen_before(__u64 cgroup, struct inode *inode, __u32
 	struct seen_key key = { .cgroup = cgroup };
 	__u32 one = 1;
 
-	key.number = BPF_CORE_READ(inode, i_ino);
+	key.number = FIELD(inode, i_ino);
 	key.address = (__u64)inode | way;
 	key.device = kernel_device(inode);
-	key.generation = BPF_CORE_READ(inode, i_generation);
+	key.generation = FIELD(inode, i_generation);
 	if (bpf_map_lookup_elem(&seen, &key))
 		return true;
 	bpf_map_update_elem(&seen, &key, &one, BPF_ANY);
 	return false;
 }
 
-/*
- * Tell what was written through a descriptor after its first write, and forget it. Whoever removes the entry tells.
- * Returns whether anything was told.
- */
-__noinline int tell_totals(__u32 pid, __u32 fd)
-{
-	struct w_writer_key key = { .pid = pid, .fd = fd };
-	struct w_writer *writer = bpf_map_lookup_elem(&writers, &key);
-	struct w_record r;
-	__u64 cgroup;
-
-	if (!writer)
-		return 0;
-	begin(&r, W_FILE_TOTALS);
-	r.time_ns = writer->last_ns;
-	r.start_ns = writer->start_ns;
-	r.device = writer->device;
-	r.inode = writer->inode;
-	r.number[0] = writer->size_bytes;
-	r.number[1] = writer->count;
-	cgroup = writer->cgroup;
-	if (bpf_map_delete_elem(&writers, &key) || r.number[1] < 2)
-		return 0;
-	put(&r, cgroup, W_HOOK_SYSCALL);
-	return 1;
-}
-
-static long close_one(__u32 i, void *data)
-{
-	struct w_writer_key *key = data;
-
-	tell_totals(key->pid, key->fd);
-	key->fd++;
-	return 0;
-}
-
-/* Descriptors from ``first`` to below ``end`` of a process are closed; it wrote through none from files_end on. */
-static __always_inline void close_many(__u32 pid, struct w_member *member, __u32 first, __u32 end)
-{
-	struct w_writer_key key = { .pid = pid, .fd = first };
-
-	if (end > member->files_end)
-		end = member->files_end;
-	if (first < end)
-		bpf_loop(end - first, close_one, &key, 0);
-}
-
 static __noinline int on_open(struct call *c)
 {
-	struct w_writer_key key = { .pid = bpf_get_current_pid_tgid() >> 32, .fd = c->ret };
 	__u64 flags = argument(c, c->shape.extra);
 	__u32 mode, f_mode, f_flags;
+	struct w_member *member;
 	struct inode *inode;
 	struct file *file;
 
@@ -413,103 +370,33 @@ static __noinline int on_open(struct call *c)
 	if (c->ret < 0) {
 		/* Look-ups of what is not there are no attempts to change it. */
 		if ((c->ret == -ENOENT || c->ret == -ENOTDIR) && !(flags & (O_ACCMODE | O_CREAT | O_TRUNC)) &&
-		    !look_matters(c, argument(c, c->shape.path)))
+		    !look_matters(c, argument(c, c->shape.path), looks_of(c->cgroup)))
 			return 0;
 		return ask_path(c, W_FILE_PATH, flags);
 	}
 	file = file_of(c->ret);
 	if (!file)
 		return 0;
-	inode = BPF_CORE_READ(file, f_inode);
-	mode = BPF_CORE_READ(inode, i_mode);
-	f_mode = BPF_CORE_READ(file, f_mode);
-	f_flags = BPF_CORE_READ(file, f_flags);
+	inode = FIELD(file, f_inode);
+	mode = FIELD(inode, i_mode);
+	f_mode = FIELD(file, f_mode);
+	f_flags = FIELD(file, f_flags);
 	/* Not every way to close a descriptor is seen: what was written through its predecessor ends here at the latest. */
-	if (f_mode & FMODE_WRITE)
-		tell_totals(key.pid, key.fd);
-	else if (!(flags & O_TRUNC) && !(f_mode & FMODE_CREATED) &&
+	if (f_mode & FMODE_WRITE) {
+		member = current_member();
+		end_writes(member, c->ret);
+		c->alone = alone(member);
+	} else if (!(flags & O_TRUNC) && !(f_mode & FMODE_CREATED) &&
 		 seen_before(c->cgroup, inode, !!(f_mode & FMODE_PATH)) &&
-		 !file_is_watched(c->cgroup, (__u64)file, W_LOOK_SHARED))
+		 !file_is_watched(c->cgroup, (__u64)file, W_LOOK_SHARED)) {
 		return 0;
-	return ask_file(c, file, W_FILE_OPENED, (__u64)flags << 32 | f_flags, (__u64)f_mode << 32 | (mode & S_IFMT));
-}
-
-/* The first write of a process through a descriptor is told; later ones are added up. */
-static __noinline int on_write(struct call *c)
-{
-	struct w_writer_key key = { .pid = bpf_get_current_pid_tgid() >> 32 };
-	struct w_writer *known, fresh = {};
-	struct w_orders *orders_now;
-	struct w_member *member;
-	struct inode *inode;
-	struct file *file;
-
-	key.fd = argument(c, c->shape.dirfd);
-	if (c->ret == 0)
-		return 0;
-	file = file_of((__s32)key.fd);
-	if (!file)
-		return 0;
-	inode = BPF_CORE_READ(file, f_inode);
-	fresh.file = (__u64)file;
-	fresh.object = (__u64)inode;
-	fresh.inode = BPF_CORE_READ(inode, i_ino);
-	orders_now = bpf_map_lookup_elem(&orders, &c->cgroup);
-	if (orders_now)
-		fresh.epoch = orders_now->epoch;
-	known = bpf_map_lookup_elem(&writers, &key);
-	/* An address is used again, and so is a number, but hardly all of them: and on_open ends what came before. */
-	if (c->ret > 0 && known && known->file == fresh.file && known->object == fresh.object &&
-	    known->inode == fresh.inode && known->epoch == fresh.epoch) {
-		__sync_fetch_and_add(&known->count, 1);
-		__sync_fetch_and_add(&known->size_bytes, c->ret);
-		known->last_ns = bpf_ktime_get_boot_ns();
-		if (!is_to_be_kept(orders_now, inode, known->kept))
-			return 0;
-		known->kept += tell_kept(c, (__u64)file, known->kept);
-		return TOLD;
 	}
-	if (!keeps_content(BPF_CORE_READ(inode, i_mode)))
-		return 0;
-	if (c->ret < 0)
-		return ask_file(c, file, W_FILE_WRITTEN, 0, c->nr);
-	if (known)
-		tell_totals(key.pid, key.fd);
-	fresh.device = kernel_device(inode);
-	fresh.cgroup = c->cgroup;
-	fresh.start_ns = start_of(bpf_get_current_task_btf());
-	fresh.count = 1;
-	fresh.size_bytes = c->ret;
-	fresh.last_ns = bpf_ktime_get_boot_ns();
-	if (is_to_be_kept(orders_now, inode, 0))
-		fresh.kept = tell_kept(c, (__u64)file, 0);
-	bpf_map_update_elem(&writers, &key, &fresh, BPF_ANY);
-	member = bpf_map_lookup_elem(&members, &key.pid);
-	if (member && member->files_end <= key.fd)
-		member->files_end = key.fd + 1;
-	return ask_file(c, file, W_FILE_WRITTEN, c->ret, c->nr);
-}
-
-/* What the first write did not say yet is said when its descriptor is closed, or replaced. */
-static __noinline int on_close(struct call *c)
-{
-	struct w_writer_key key = { .pid = bpf_get_current_pid_tgid() >> 32 };
-	struct w_member *member;
-	__u32 last;
-
-	if (c->nr != __NR_close_range)
-		return tell_totals(key.pid, argument(c, c->shape.dirfd)) ? TOLD : TELL_NOTHING;
-	member = bpf_map_lookup_elem(&members, &key.pid);
-	if (!member || c->ret < 0 || c->arguments[2] & CLOSE_RANGE_CLOEXEC)
-		return 0;
-	last = c->arguments[1];
-	close_many(key.pid, member, c->arguments[0], last == ~0U ? last : last + 1);
-	return TOLD;
+	return ask_file(c, file, W_FILE_OPENED, (__u64)flags << 32 | f_flags, (__u64)f_mode << 32 | (mode & S_IFMT));
 }
 
 static __noinline int on_descriptor(struct call *c)
 {
-	struct file *file = file_of((__s32)argument(c, 0));
+	struct file *file = file_of(argument(c, 0));
 	__u32 mode, command;
 
 	if (!file)
@@ -523,7 +410,7 @@ static __noinline int on_descriptor(struct call *c)
 		if (command != FICLONE && command != FICLONERANGE && command != FS_IOC_SETFLAGS)
 			return 0;
 	}
-	mode = BPF_CORE_READ(file, f_inode, i_mode);
+	mode = FIELD(file, f_inode, i_mode);
 	if (!keeps_content(mode))
 		return 0;
 	return ask_file(c, file, W_FILE_FD, argument(c, c->shape.extra), c->nr);
@@ -537,15 +424,15 @@ static __noinline int on_map(struct call *c)
 
 	if (c->ret < 0 && c->ret >= -ERRNO_MAX)
 		return 0;
-	file = file_of((__s32)c->arguments[4]);
+	file = file_of(c->arguments[4]);
 	if ((flags != MAP_SHARED && flags != MAP_SHARED_VALIDATE) || !file ||
-	    !(BPF_CORE_READ(file, f_mode) & FMODE_WRITE)) {
+	    !(FIELD(file, f_mode) & FMODE_WRITE)) {
 		if (!file || !file_is_watched(c->cgroup, (__u64)file, W_LOOK_SHARED))
 			return 0;
 		c->ret = 0;
 		return ask_file(c, file, W_FILE_READ, c->arguments[1], c->nr);
 	}
-	if (!keeps_content(BPF_CORE_READ(file, f_inode, i_mode)))
+	if (!keeps_content(FIELD(file, f_inode, i_mode)))
 		return 0;
 	trial = bpf_map_lookup_elem(&trials, &c->cgroup);
 	if (trial)
@@ -554,28 +441,9 @@ static __noinline int on_map(struct call *c)
 	return ask_file(c, file, W_FILE_MAPPED, c->arguments[1], c->nr);
 }
 
-/* The trial that a cgroup belongs to, by the id of its own cgroup; 0 when it is none of ours. */
-static __always_inline __u64 trial_of(struct cgroup *cgroup)
-{
-	__u32 zero = 0, level;
-	struct w_settings *s = bpf_map_lookup_elem(&settings, &zero);
-	struct cgroup *ancestor;
-
-	if (!s)
-		return 0;
-	level = s->parent_level;
-	if ((__u32)BPF_CORE_READ(cgroup, level) <= level)
-		return 0;
-	bpf_probe_read_kernel(&ancestor, sizeof(ancestor), &cgroup->ancestors[level]);
-	if (BPF_CORE_READ(ancestor, kn, id) != s->parent_id)
-		return 0;
-	bpf_probe_read_kernel(&ancestor, sizeof(ancestor), &cgroup->ancestors[level + 1]);
-	return BPF_CORE_READ(ancestor, kn, id);
-}
-
 /* -- sockets ----------------------------------------------------------------------------------------------------- */
 
-static __always_inline struct sock *sock_of(long fd)
+static __always_inline struct sock *sock_of(__u32 fd)
 {
 	struct file *file = file_of(fd);
 	struct socket *socket;
@@ -615,7 +483,7 @@ static __always_inline bool peer_is_outside(struct sock *sk, __u64 cgroup)
 	return own.ns != theirs.ns;
 }
 
-static __always_inline struct sock *unix_sock_of(long fd)
+static __always_inline struct sock *unix_sock_of(__u32 fd)
 {
 	struct sock *sk = sock_of(fd);
 
@@ -708,7 +576,7 @@ static __noinline int on_address(struct call *c)
 	c->number[1] = argument(c, c->shape.extra);
 	if (!c->number[0])
 		return 0;
-	sk = unix_sock_of((__s32)c->arguments[0]);
+	sk = unix_sock_of(c->arguments[0]);
 	if (!sk)
 		return 0;
 	c->kind = c->nr == __NR_bind ? W_SOCK_BOUND : W_CONN_ATTEMPTED;
@@ -779,7 +647,7 @@ static __noinline int on_message(struct call *c)
 
 	if (c->ret < 0)
 		return 0;
-	sk = unix_sock_of((__s32)c->arguments[0]);
+	sk = unix_sock_of(c->arguments[0]);
 	if (!sk)
 		return 0;
 	if (c->nr == __NR_sendmmsg || c->nr == __NR_recvmmsg)
@@ -899,7 +767,7 @@ static __always_inline bool is_foreign(struct pt_regs *regs)
 #if defined(__TARGET_ARCH_x86)
 	struct task_struct *task = bpf_get_current_task_btf();
 
-	return (SYSCALL_NR(regs) & X32_BIT) || (BPF_CORE_READ(task, thread_info.status) & TS_COMPAT);
+	return (SYSCALL_NR(regs) & X32_BIT) || (FIELD(task, thread_info.status) & TS_COMPAT);
 #else
 	return false;
 #endif
@@ -920,39 +788,39 @@ static __always_inline bool was_killed(long nr, long ret)
 SEC("tp_btf/sys_exit")
 int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
 {
-	struct call c = { .ret = ret, .cgroup = current_trial() };
-	__u64 nr;
+	__u64 cgroup, nr = SYSCALL_NR(regs);
+	struct call c;
 	int told;
 
-	if (!c.cgroup)
+	if (is_shallow())
 		return 0;
-	nr = SYSCALL_NR(regs);
+	cgroup = current_trial();
+	if (!cgroup)
+		return 0;
 	if (is_foreign(regs)) {
 		/* -1 stands for no call at all, and has every bit. */
 		if (ret != -ENOSYS && nr != (__u64)-1 && !was_killed(nr, ret))
-			count_loss(c.cgroup, W_HOOK_SYSCALL, -ENOSYS);
+			count_loss(cgroup, W_HOOK_SYSCALL, -ENOSYS);
 		return 0;
 	}
 	if (nr >= SYSCALLS_MAX)
 		return 0;
-	c.nr = nr;
-	c.shape.class = shapes[nr].class;
-	if (c.shape.class == S_NONE || (c.shape.class == S_READ && !(looks_of(c.cgroup) & W_LOOK_SHARED)))
+	__builtin_memset(&c, 0, sizeof(c));
+	*(__u64 *)&c.shape = *(const volatile __u64 *)&shapes[nr];
+	if (c.shape.class == S_NONE || (c.shape.class == S_READ && !(looks_of(cgroup) & W_LOOK_SHARED)))
 		return 0;
 	/* A call that is to be restarted has not happened yet. */
 	if (ret <= -ERESTART_FIRST && ret >= -ERESTART_FIRST - 4)
 		return 0;
+	c.cgroup = cgroup;
+	c.nr = nr;
+	c.ret = ret;
 	c.arguments[0] = SYSCALL_ARG0(regs);
 	c.arguments[1] = SYSCALL_ARG1(regs);
 	c.arguments[2] = SYSCALL_ARG2(regs);
 	c.arguments[3] = SYSCALL_ARG3(regs);
 	c.arguments[4] = SYSCALL_ARG4(regs);
 	c.arguments[5] = SYSCALL_ARG5(regs);
-	c.shape.dirfd = shapes[nr].dirfd;
-	c.shape.path = shapes[nr].path;
-	c.shape.dirfd2 = shapes[nr].dirfd2;
-	c.shape.path2 = shapes[nr].path2;
-	c.shape.extra = shapes[nr].extra;
 	told = dispatch(&c);
 	if (told == TELL_NOTHING)
 		return 0;
@@ -1067,11 +935,13 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_pid, struct linux_binprm
 	if (size > W_ARGV_MAX)
 		size = W_ARGV_MAX;
 	if (end <= TEXT_MAX - W_ARGV_MAX && size && size <= W_ARGV_MAX) {
-		counters = bpf_map_lookup_elem(&trials, &trial);
-		if (!bpf_probe_read_user(s->text + end, size, (void *)address))
+		if (!bpf_probe_read_user(s->text + end, size, (void *)address)) {
 			end += size;
-		else if (counters)
-			__sync_fetch_and_add(&counters->unreadable, 1);
+		} else {
+			counters = bpf_map_lookup_elem(&trials, &trial);
+			if (counters)
+				__sync_fetch_and_add(&counters->unreadable, 1);
+		}
 	}
 	/* The thread that called is the leader now; an old leader that it ended is not to be waited for. */
 	pid = s->record.pid;
@@ -1118,7 +988,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 		status = BPF_CORE_READ(task, group_leader, exit_code);
 	else
 		return 0;
-	close_many(pid, member, 0, ~0U);
+	close_many(member, 0, ~0U);
 	if (bpf_map_delete_elem(&members, &pid))
 		return 0;
 	begin(&r, W_PROC_EXITED);

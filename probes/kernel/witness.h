@@ -132,7 +132,7 @@ enum w_look {
 enum w_watch {
 	W_WATCH_MOUNT = 1,	/* id: as in /proc/PID/mountinfo */
 	W_WATCH_DEVICE = 2,	/* id: as in struct w_record */
-	W_WATCH_NAME = 3,	/* id: FNV-1a of a component, 64 bits */
+	W_WATCH_NAME = 3,	/* id: hash of a component, see hash_word() */
 };
 
 /* The key of one thing that is watched for a trial. */
@@ -158,16 +158,6 @@ struct w_settings {
 	__u32 abi;
 };
 
-/* A thread group of a trial, keyed by its pid. */
-struct w_member {
-	__u64 cgroup;
-	__u64 start_ns;
-	__u32 leader_ended;	/* its first thread has come to its end */
-	__u32 files_end;	/* above every descriptor that it wrote through */
-	__u32 shared;		/* memory, descriptors or directory had another user since it last was alone in a call */
-	__u32 pad;
-};
-
 /* One descriptor that was written through, keyed by thread group and descriptor. */
 struct w_writer_key {
 	__u32 pid;
@@ -187,6 +177,18 @@ struct w_writer {
 	__u32 epoch;
 	__u32 kept;		/* how much of what it wrote was kept */
 	__u32 pad;
+};
+
+/* A thread group of a trial, keyed by its pid. */
+struct w_member {
+	__u64 cgroup;
+	__u64 start_ns;
+	__u32 leader_ended;	/* its first thread has come to its end */
+	__u32 files_end;	/* above every descriptor of its own in `writers` */
+	__u32 shared;		/* memory, descriptors or directory had another user since it last was alone in a call */
+	__u32 adding;		/* how many entries of its own there are in `writers` at most */
+	__u64 once_fd;		/* 0: none; 1 more than the descriptor that `once` is about; all bits: being changed */
+	struct w_writer once;	/* a descriptor that was written through once */
 };
 
 /* Who last used a socket to reach an address outside, keyed by the socket's cookie. */
@@ -219,7 +221,7 @@ W_CHECK(struct w_orders, 32);
 W_CHECK(struct w_looks, 136);
 W_CHECK(struct w_watched, 24);
 W_CHECK(struct w_settings, 16);
-W_CHECK(struct w_member, 32);
+W_CHECK(struct w_member, 120);
 W_CHECK(struct w_writer, 80);
 W_CHECK(struct w_dial, 24);
 W_CHECK(struct w_port, 32);

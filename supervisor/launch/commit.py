@@ -221,7 +221,7 @@ class Executor:
         return None
 
     def _delete(self, step: Delete) -> Left | None:
-        path = os.fsencode(step.path)
+        path, shown = os.fsencode(step.path), os.fsencode(step.shown or step.path)
         if step.slot is not None:
             path = join(os.fsencode(f"{self.plan.quarantine}/{step.slot}"), path)
         found = self.host.lstat(path)
@@ -229,7 +229,7 @@ class Executor:
             return None
         expected = Identity.of(found)
         if expected.inode != step.identity.inode or (not step.directory and expected != step.identity):
-            return Left(path=os.fsencode(step.path), why=CHANGED)
+            return Left(path=shown, why=CHANGED)
         try:
             with self.host.parent(path) as (directory, name):
                 if step.directory:
@@ -237,7 +237,7 @@ class Executor:
                 else:
                     os.unlink(name, dir_fd=directory)
         except OSError as err:
-            return _left(os.fsencode(step.path), err)
+            return _left(shown, err)
         if step.directory:
             self.host.forget()
         return None
@@ -318,11 +318,15 @@ class Executor:
         path = os.fsencode(step.path)
         tree = self.trees[Source.UPPER] if step.staged else self.host
         found = tree.lstat(path)
-        if found is None or found.st_ino != step.inode or (step.staged and not self.host.is_directory(path)):
+        if found is None or found.st_ino != step.inode or (step.staged and not self._has_come(step, path)):
             return  # was left out, and said so; or given with what it is in
         directory, name = tree.peek(path)
         for mark in overlay_marks(tree, path):
             os.removexattr(by_descriptor(directory, name), mark, follow_symlinks=False)
+
+    def _has_come(self, step: Strip, path: bytes) -> bool:
+        found = self.host.lstat(path) if self.host.is_directory(path) else None
+        return found is not None and step.over in {None, found.st_ino}
 
     def _set(self, step: SetAttributes) -> Left | None:
         path, source_path = os.fsencode(step.path), os.fsencode(step.source_path)

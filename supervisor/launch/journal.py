@@ -99,12 +99,17 @@ class Take:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delete:
-    """Remove one entry; ``slot`` when it lies in a directory that was taken, with ``path`` relative to that."""
+    """Remove one entry; ``slot`` when it lies in a directory that was taken, with ``path`` relative to that.
+
+    Attributes:
+        shown: where it is seen when it cannot be removed, if that is not ``path``.
+    """
 
     path: str
     slot: str | None
     directory: bool
     identity: Identity
+    shown: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,12 +139,15 @@ class Strip:
     """Take the overlay's own attributes from an entry, if it is still that inode.
 
     Attributes:
-        staged: the entry is the upper tree's: a directory that hid the host's, and now holds only what was left out.
+        staged: the entry is the upper tree's: a directory that hid the host's, or showed what was at another place, and
+            now holds only what was left out.
+        over: of such a one, the inode of the host directory that must have come to that place; None: any.
     """
 
     path: str
     inode: int
     staged: bool = False
+    over: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ a trial that writes nothing needs none of it, and starts sooner.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -168,9 +168,10 @@ class Layer:
         from supervisor.launch.plan import REFUSED  # noqa: PLC0415 - likewise
 
         paths = {left.path for left in done.against}
+        whole = self._hiding(paths)
 
         def wanted(path: bytes) -> bool:
-            near = path in paths or any(is_below(one, path) or is_below(path, one) for one in paths)
+            near = any(is_below(one, path) for one in paths) or any(is_below(path, one) for one in whole)
             return near and allowed(path)
 
         remove_tree(self._forced)
@@ -178,6 +179,12 @@ class Layer:
         found = self._commit(wanted, Journal(self._forced, durable=how.durable), how, resumed=False)
         kept = [left for left in found.left if left.why != REFUSED]
         return replace(found, left=(*(left for left in done.left if left.why == REFUSED), *kept))
+
+    def _hiding(self, paths: Iterable[bytes]) -> tuple[bytes, ...]:
+        """Give the paths that stand for all that is below: not directories of which only attributes differ."""
+        with self.view() as view:
+            found = [(path, view.find(path)) for path in paths if path != b"."]
+        return tuple(path for path, node in found if node is None or not node.directory or node.lower != path)
 
     @property
     def _forced(self) -> Path:

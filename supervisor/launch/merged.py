@@ -143,6 +143,17 @@ class Merged:
                     waiting.append(node)
                 yield node
 
+    def upper_directories(self) -> Iterator[tuple[Node, Node]]:
+        """Give the directories of the upper tree, outer before inner, each with the directory that it is in."""
+        waiting = [self.root]
+        while waiting:
+            above = waiting.pop()
+            for name in self.upper.directory_names(above.path):
+                node = self.child(above, name)
+                if node is not None and node.directory:
+                    waiting.append(node)
+                    yield node, above
+
     @property
     def copied_inodes(self) -> bool:
         """Whether a lower inode with several names was copied, so that names outside the upper tree show the copy."""
@@ -174,3 +185,8 @@ class Merged:
         with self.lower.directory(above) as directory:
             key = name_to_handle_at(directory, name)
         return self._index.get(key) if key is not None else None
+
+
+def place_over(node: Node, above: Node) -> bytes | None:
+    """Tell which lower path a directory of the upper tree is over, whether or not something is there."""
+    return None if above.lower is None else join(above.lower, split(node.path)[1])

@@ -39,7 +39,7 @@ from supervisor.launch.journal import (
     Take,
 )
 from supervisor.launch.meanwhile import Meanwhile
-from supervisor.launch.merged import Merged, Node
+from supervisor.launch.merged import Merged, Node, place_over
 from supervisor.launch.observe import read_xattrs
 from supervisor.launch.tree import Tree, by_descriptor, is_below, join, split
 from supervisor.values import dataclass, field
@@ -85,23 +85,6 @@ def make_plan(
     return planner.plan(quarantine)
 
 
-def _directories(view: Merged) -> Iterator[tuple[Node, Node]]:
-    """Give the directories of the upper tree, outer before inner, each with the directory that it is in."""
-    waiting = [view.root]
-    while waiting:
-        above = waiting.pop()
-        for name in view.upper.directory_names(above.path):
-            node = view.child(above, name)
-            if node is not None and node.directory:
-                waiting.append(node)
-                yield node, above
-
-
-def _over(node: Node, above: Node) -> bytes | None:
-    """Tell which host path a directory of the upper tree is over, whether or not something is there."""
-    return None if above.lower is None else join(above.lower, split(node.path)[1])
-
-
 @dataclass(frozen=True, slots=True)
 class _Spot:
     """A visible directory, and the host directory whose entries will be in it before anything is placed there."""
@@ -130,6 +113,7 @@ class _Planner:
     placed: set[bytes] = field(default_factory=set)
     homeless: set[bytes] = field(default_factory=set)  # upper directories whose place on the host is not as it was
     kept: set[bytes] = field(default_factory=set)  # host directories that the homeless ones show
+    only: dict[bytes, str] = field(default_factory=dict)  # host entries that cannot come where they go, and why
     wholes: Wholes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -157,8 +141,8 @@ class _Planner:
 
     def find_moves(self) -> None:
         """Decide which moved directories move whole, from the innermost of the host's to the outermost."""
-        found = list(_directories(self.view))
-        moved = [(node, above) for node, above in found if node.lower not in {None, _over(node, above)}]
+        found = list(self.view.upper_directories())
+        moved = [(node, above) for node, above in found if node.lower not in {None, place_over(node, above)}]
         sources = {node.lower for node, _ in moved}
         self._find_homeless(found, sources)
         for node, above in sorted(moved, key=lambda move: -(move[0].lower or b"").count(b"/")):
@@ -169,23 +153,41 @@ class _Planner:
                 self.slots[node.lower] = slot = f"k{len(self.slots)}"
                 self.places.add(node.path)
                 self.take.append(Take(path=os.fsdecode(node.lower), slot=slot, inode=inode))
+        self._find_only([node for node, _ in moved if node.path not in self.places | self.homeless])
+
+    def _find_only(self, moved: list[Node]) -> None:
+        """Find what lies on the host only, in directories that do not move whole, and finds no place where they go."""
+        inside = (inner for node in moved for inner in self.view.below(node))
+        for inner in inside:
+            if inner.entry is None and inner.lower is not None:
+                if not self.allowed(inner.path):
+                    self.only[inner.lower] = REFUSED
+                elif not inner.directory and self._holds_changes(inner.path):
+                    self.only[inner.lower] = CHANGED
 
     def _find_homeless(self, found: list[tuple[Node, Node]], sources: set[bytes | None]) -> None:
         """Find the directories that have lost their place: what they are merged with, or the place is not as it was."""
         for node, above in found:
-            over = _over(node, above)
+            over = place_over(node, above)
             lost = above.path in self.homeless or not self.host.is_merged_as_before(node)
             if not lost and over is not None and over != node.lower and over not in sources:
-                there = self.view.lower.lstat(over)
-                lost = there is not None and self.host.is_changed(there)
+                lost = self._holds_changes(over)
             if lost:
                 self.homeless.add(node.path)
+
+    def _holds_changes(self, host: bytes) -> bool:
+        """Tell whether the host has changed an entry, or anything in it."""
+        found = self.view.lower.lstat(host)
+        if found is None:
+            return False
+        below = self.view.lower.below(host) if self.view.lower.is_directory(host) else ()
+        return self.host.is_changed(found) or any(self.host.is_changed(inner) for _, inner in below)
 
     def _moves_whole(self, node: Node, above: Node, sources: set[bytes | None]) -> bool:
         lower = node.lower or b""
         if not self.allowed(lower) or not self.allowed(node.path):
             return False
-        over = _over(node, above)
+        over = place_over(node, above)
         if over is not None and over not in self.slots and not self._removable(over, node.path):
             return False
         for path, _ in self._remaining(lower):
@@ -258,7 +260,8 @@ class _Planner:
         if node.path in self.places and node.lower is not None:
             self._make_above(node.path)
             self.place.append(Place(path=os.fsdecode(node.path), slot=self.slots[node.lower], over=None))
-            self._set_attributes(node)
+            self._unmark(node, self._host(node.lower).st_ino)
+            self._keep_directory(node)
             return _Spot(node, node.lower)
         if occupant is None and self._give_whole(node):
             return None
@@ -280,7 +283,7 @@ class _Planner:
         return True
 
     def _keep_directory(self, node: Node) -> None:
-        """Plan the attributes of a directory that the host has in this place."""
+        """Plan the attributes of a directory that the host has, in this place or to be moved to it."""
         if not self.allowed(node.path):
             return
         host, differs = self._host(node.lower or b""), _differ(self.view, node)
@@ -385,16 +388,25 @@ class _Planner:
             above = split(above)[0]
         for node in reversed(needed):
             self.place.append(MakeDirectory(path=os.fsdecode(node.path)))
-            if self.gives and node.entry is not None:
-                step = Strip(path=os.fsdecode(node.path), inode=node.entry.found.st_ino, staged=True)
-                self.strip.append(step)
+            if self.gives or node.lower is not None:
+                self._unmark(node)
             self._set_attributes(node)
+
+    def _unmark(self, node: Node, over: int | None = None) -> None:
+        """Plan that a directory of the stage is merged with the one that is made or moved to its place on the host.
+
+        What it hid, or showed from another place, is no longer there then.
+        """
+        if node.entry is not None:
+            path, inode = os.fsdecode(node.path), node.entry.found.st_ino
+            self.strip.append(Strip(path=path, inode=inode, staged=True, over=over))
 
     def leave(self, path: bytes) -> None:
         """Leave an entry of the upper tree alone, and all that is in it."""
         upper = self.view.upper
         below = upper.below(path) if upper.is_directory(path) else ()
-        for one in [inner for inner, found in below if not stat.S_ISDIR(found.st_mode)] or [path]:
+        ends = [one for one, found in below if not stat.S_ISDIR(found.st_mode) or not upper.names(one)]
+        for one in ends or [path]:
             self.left.append(Left(path=one, why=CHANGED if self.allowed(one) else REFUSED))
 
     # -- removal ---------------------------------------------------------------------------------------------------
@@ -403,13 +415,14 @@ class _Planner:
         """Plan the removal of a host path with all that is below; returns whether nothing of it stays."""
         stays: set[bytes] = set()
         for path, found in reversed(self._removed_with(host)):
-            why = None if path in stays else self._may_remove(path, found, seen_as + path[len(host) :])
+            shown = seen_as + path[len(host) :]
+            why = None if path in stays else self._may_remove(path, found, shown)
             if path not in stays and why is None:
-                self._delete(path, found)
+                self._delete(path, found, shown)
                 continue
             stays.add(split(path)[0])
             if why is not None:
-                self.left.append(Left(path=path, why=why))
+                self.left.append(Left(path=shown, why=why))
         return not stays
 
     def _removed_with(self, host: bytes) -> list[tuple[bytes, os.stat_result]]:
@@ -432,14 +445,15 @@ class _Planner:
     def _may_remove(self, path: bytes, found: os.stat_result, seen_as: bytes) -> str | None:
         if not self.allowed(seen_as):
             return REFUSED
-        return CHANGED if path in self.kept or self.host.is_changed(found) else None
+        return CHANGED if path in self.kept or self.host.is_changed(found) else self.only.get(path)
 
-    def _delete(self, host: bytes, found: os.stat_result) -> None:
+    def _delete(self, host: bytes, found: os.stat_result, shown: bytes) -> None:
         top = next((path for path in self.slots if is_below(host, path)), None)
         path = host if top is None else host[len(top) + 1 :]
         directory = self.view.lower.is_directory(host)
         slot = None if top is None else self.slots[top]
-        step = Delete(path=os.fsdecode(path), slot=slot, directory=directory, identity=Identity.of(found))
+        named = None if top is None else os.fsdecode(shown)
+        step = Delete(path=os.fsdecode(path), slot=slot, directory=directory, identity=Identity.of(found), shown=named)
         self.delete.append(step)
 
     # -- further names of copied inodes ----------------------------------------------------------------------------

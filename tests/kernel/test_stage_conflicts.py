@@ -10,7 +10,7 @@ from staged_trial import Trial, everything
 
 pytestmark = pytest.mark.kernel("overlay")
 
-KEEP = "mkdir -p d/e; echo 1 > d/a; echo 1 > d/e/b; echo 1 > f; mkdir -p /tmp/none; echo 1 > other; mkdir empty"
+KEEP = "mkdir -p d/e; echo 1 > d/a; echo 1 > d/e/b; echo 1 > f; echo 1 > other; mkdir empty o; echo 1 > o/a"
 
 CASES = {
     "deleted what was changed": ("echo 2 > f", "rm f", {"f"}),
@@ -34,7 +34,9 @@ CASES = {
     "removed what the trial moved": ("mv f g", "rm f", {"g"}),
     "removed the directory that the trial moved": ("mv d g; echo 2 > g/a", "rm -r d", {"g/a"}),
     "took the place that a directory was moved to": ("mv d g", "mkdir g; echo h > g/x", {"g", "d"}),
-    "took the place that a directory was moved into": ("mkdir n; mv d n/g", "mkdir n; echo h > n/x", {"n", "d"}),
+    "took the place that a directory was moved into": ("mkdir n; mv d n/g", "mkdir n; echo h > n/x", {"n/g", "d"}),
+    "changed what the trial moved a directory over": ("rm -r empty; mv d empty", "echo h > empty/x", {"empty", "d"}),
+    "changed a file that the trial moved a directory over": ("rm -r o; mv d o", "echo h > o/a", {"o", "d"}),
     "mode of a file": ("echo 2 > f", "chmod 600 f", {"f"}),
     "owner of a file": ("echo 2 > f", "chown 1:1 f", {"f"}),
     "attribute of a file": ("echo 2 > f", "setfattr -n user.x -v h f", {"f"}),
@@ -101,3 +103,44 @@ def test_another_directory_in_the_place_of_the_workspace_gets_nothing(tmp_path: 
         result = stage.commit(everything, gives=True)
     assert {left.path for left in result.conflicts} == {b"d/f", b"new"}
     assert list(trial.host.iterdir()) == []
+
+
+@pytest.mark.parametrize("way", ["copied", "given"])
+def test_what_is_removed_in_a_moved_directory_is_told_where_it_lies_now(tmp_path: Path, way: str) -> None:
+    """The host's change moves along with the directory, is named there, and is overwritten there."""
+    trial = Trial(tmp_path / "t", script=KEEP)
+    trial.act(script="mv d g; rm g/e/b")
+    subprocess.run(["bash", "-euc", "echo h > d/e/b"], cwd=trial.host, check=True)
+    with trial.stage as stage:
+        result = stage.commit(everything, gives=way == "given")
+        assert [left.path for left in result.left] == [b"g/e/b"]
+        assert (trial.host / "g/e/b").read_text(encoding="ascii") == "h\n"
+        assert stage.commit(everything, force=True).against == ()
+    assert looks(trial.host).keys() == looks(trial.plain).keys()
+
+
+LOST = {
+    "may not come where it goes": ("mv d g", "true", b"g/a", ("d/a", "1\n")),
+    "may not come anywhere there": ("mv d/e n/e", "true", b"n/e", ("d/e/b", "1\n")),
+    "goes where the host changed something": (
+        "mv d x; mv s d; mv x s", "echo h > s/a", b"d/q", ("d/a", "1\n"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["copied", "given"])
+@pytest.mark.parametrize("case", LOST)
+def test_what_finds_no_place_where_its_directory_moved_stays_where_it_was(tmp_path: Path, case: str, way: str) -> None:
+    """Nothing but the host has the content of such a file, so that removing it would be the end of it."""
+    act, host, refused, (name, text) = LOST[case]
+    trial = Trial(tmp_path / "t", script=KEEP + "; mkdir n s; echo s > s/a; echo s > s/q")
+    trial.act(script=act)
+    subprocess.run(["bash", "-euc", host], cwd=trial.host, check=True)
+
+    def allowed(path: bytes) -> bool:
+        return path != refused and not path.startswith(refused + b"/")
+
+    with trial.stage as stage:
+        result = stage.commit(allowed, gives=way == "given")
+    assert name.encode() in {left.path for left in result.left}
+    assert (trial.host / name).read_text(encoding="ascii") == text

@@ -82,6 +82,21 @@ def test_only_what_was_left_alone_is_overwritten(tmp_path: Path, way: str) -> No
 
 
 @WAYS
+def test_where_only_the_mode_of_a_directory_was_left_alone_nothing_in_it_is_touched(tmp_path: Path, way: str) -> None:
+    """What was applied there, and what the host has done there since, stays: also in a directory that was moved."""
+    trial = Trial(tmp_path / "t", script="mkdir -p p/d; echo 1 > p/d/x; echo 1 > p/gone; echo 1 > p/a")
+    trial.act(script="chmod 711 p p/d; mv p/d p/e; rm p/gone; echo trial > p/a")
+    meanwhile(trial, "chmod 700 p p/d")
+    with trial.stage as stage:
+        assert [left.path for left in stage.commit(everything, gives=way == GIVEN).left] == [b"p", b"p/e"]
+        meanwhile(trial, "echo later > p/gone; echo later > p/a")
+        assert stage.commit(everything, force=True, gives=way == GIVEN).left == ()
+    wanted = {"p": None, "p/a": "later\n", "p/e": None, "p/e/x": "1\n", "p/gone": "later\n"}
+    assert texts(trial.host) == wanted
+    assert {(trial.host / name).stat().st_mode & 0o777 for name in ("p", "p/e")} == {0o711}
+
+
+@WAYS
 def test_without_a_conflict_to_overwrite_nothing_is_done(tmp_path: Path, way: str) -> None:
     """A forced commit after a whole one leaves what the host has done since."""
     trial = Trial(tmp_path / "t", script="echo 1 > a")

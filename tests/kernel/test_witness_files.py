@@ -276,6 +276,41 @@ def test_long_names_are_whole(tmp_path: Path) -> None:
     ]
 
 
+def test_names_of_every_length_are_whole(tmp_path: Path) -> None:
+    """Names are read by words of eight letters, above 32 letters otherwise: none is cut or runs into the next."""
+    code = """
+os.chdir(sys.argv[1])
+for size in (1, 2, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 40, 255):
+    name = bytes(0x41 + i % 50 for i in range(size))
+    os.mkdir(name); os.chdir(name); os.close(os.open(b'\\xff' * size, os.O_CREAT | os.O_WRONLY)); os.chdir('..')
+"""
+    seen = witnessed(code, tmp_path)
+    found = {event.path.removeprefix(bytes(tmp_path) + b"/") for event in seen.of(FileOpened) if event.created}
+    sizes = (1, 2, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 40, 255)
+    assert found == {bytes(0x41 + i % 50 for i in range(size)) + b"/" + b"\xff" * size for size in sizes}
+
+
+def test_a_name_that_changes_meanwhile_is_never_a_mixture(tmp_path: Path) -> None:
+    """A file that is renamed to and fro while it is written has one of its two names in every event."""
+    code = """
+os.chdir(sys.argv[1])
+names = ['a' * 29, 'b' * 13]
+os.close(os.open(names[0], os.O_CREAT | os.O_WRONLY))
+child = os.fork()
+while child == 0:
+    os.rename(*names); names.reverse()
+for _ in range(2000):
+    try: fd = os.open(names[0], os.O_WRONLY)
+    except FileNotFoundError: continue
+    os.write(fd, b'x'); os.close(fd)
+os.kill(child, 9); os.waitpid(child, 0)
+"""
+    seen = witnessed(code, tmp_path)
+    names = {event.path.rsplit(b"/")[-1] for event in seen.of(FileWritten) if b"cgroup.procs" not in event.path}
+    assert names
+    assert names <= {b"a" * 29, b"b" * 13}
+
+
 def test_paths_beyond_the_limit_are_marked(tmp_path: Path) -> None:
     """Deeper than 4096 bytes a path is told with its end and marked as truncated, opened or deleted."""
     code = """

@@ -87,6 +87,40 @@ def test_one_write_has_no_totals(tmp_path: Path) -> None:
     ]
 
 
+def test_descriptors_by_turns_are_added_up_each_by_itself(tmp_path: Path) -> None:
+    """Three files written by turns are three first writes and three totals, however often one makes room."""
+    code = """
+fds = [new(name) for name in 'abc']
+for turn in range(4):
+    for size, fd in enumerate(fds, 1): os.write(fd, bytes(size))
+for fd in fds: os.close(fd)
+"""
+    assert summary(witnessed(IN_PLACE + code, tmp_path)) == [
+        (b"a", False, 1, 1),
+        (b"b", False, 1, 2),
+        (b"c", False, 1, 3),
+        (b"", True, 4, 4),
+        (b"", True, 4, 8),
+        (b"", True, 4, 12),
+    ]
+
+
+def test_what_is_written_once_again_and_again_is_told_each_time(tmp_path: Path) -> None:
+    """The same name opened, written once and closed is a first write every time, with nothing to add up."""
+    code = "for _ in range(5): fd = new('f'); os.write(fd, b'ab'); os.close(fd)"
+    assert summary(witnessed(IN_PLACE + code, tmp_path)) == [(b"f", False, 1, 2)] * 5
+
+
+def test_a_second_descriptor_of_a_file_that_was_written_once_is_another_one(tmp_path: Path) -> None:
+    """The first write through a duplicate is told, also while the original was written once."""
+    code = "fd = new('f'); os.write(fd, b'a'); two = os.dup(fd); os.write(two, b'b'); os.write(fd, b'c'); os.close(fd)"
+    assert summary(witnessed(IN_PLACE + code, tmp_path)) == [
+        (b"f", False, 1, 1),
+        (b"f", False, 1, 1),
+        (b"", True, 2, 2),
+    ]
+
+
 @pytest.mark.parametrize(
     "end",
     [
