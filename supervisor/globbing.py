@@ -73,7 +73,7 @@ def _tree(top: str, seen: set[tuple[int, int]]) -> Iterator[tuple[str, list[str]
     waiting, beginning = [top], os.path.realpath(os.fsencode(top)).rstrip(b"/")
     while waiting:
         directory = waiting.pop()
-        real = beginning + os.fsencode(directory[len(top) :]) or b"/"
+        real = beginning + os.fsencode(directory[len(top.rstrip("/")) :]) or b"/"
         if any(is_below(real, kernel) for kernel in KERNEL):
             continue
         try:

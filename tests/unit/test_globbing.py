@@ -64,3 +64,20 @@ def test_symlinks_that_lead_to_much_are_an_error(tree: Path, monkeypatch: pytest
     assert len(found(tree, "a/**/.env")) == 2
     with pytest.raises(UsageError, match="few places"):
         found(tree, "**/.env")
+
+
+def test_from_the_root_the_kernels_are_known_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below ``/proc`` the root of every process would be looked into."""
+    looked: list[str] = []
+    real = os.scandir
+
+    def scan(path: str) -> object:
+        looked.append(path)
+        if path == "/":
+            return real(path)
+        raise PermissionError
+
+    monkeypatch.setattr(globbing.os, "scandir", scan)
+    assert list(existing("/**/no such name here")) == []
+    assert "/etc" in looked
+    assert not {"/proc", "/sys", "/dev"}.intersection(looked)
