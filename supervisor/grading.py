@@ -168,7 +168,7 @@ class Grader:
         if where.is_dir():
             return Subject(state=state, layers=(), base=os.fsencode(where))
         if not where.is_file():
-            message = f"expected a directory or a file, got {example.outcome!r}"
+            message = f"expected a directory or a file, got {example.outcome!r}, which is not in {cwd}"
             raise UsageError(message, place=name)
         if outcome is None or outcome.startswith("/"):
             message = "expected a directory, since claim.outcome names no file of the workspace, got a file"
