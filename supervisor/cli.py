@@ -117,8 +117,8 @@ def _run(parsed: Parsed, closed: frozenset[int]) -> int:
     code = _exit_code(outcome, request)
     if request.json:
         write_bytes([(outcome.directory / "completion.json").read_bytes()])
-    elif not request.quiet:
-        tell(_summary(outcome))
+    else:
+        tell(_not_applied(outcome) if request.quiet else _summary(outcome))
     tell(_unmet(outcome, request))
     tell(_unwitnessed(outcome))
     _send_done(outcome, request, code)
@@ -200,6 +200,12 @@ def _summary(outcome: Outcome) -> Iterable[str]:
     from supervisor.report.summary import summary  # noqa: PLC0415
 
     return summary(outcome.completion)
+
+
+def _not_applied(outcome: Outcome) -> Iterable[str]:
+    from supervisor.report.summary import unasked_for  # noqa: PLC0415
+
+    return unasked_for(outcome.completion)
 
 
 def _unmet(outcome: Outcome, request: RunRequest) -> Iterable[str]:

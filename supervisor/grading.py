@@ -324,6 +324,7 @@ def claimed_state(run: RunDir, policy: Policy) -> tuple[str, Path]:
 def _told(ran: Ran) -> dict[str, Any]:
     did = ran.did
     words = read_words(ran.stdout, cut=ran.cut)
+    output = ran.stdout if words.said is None and not ran.stderr.strip() else ran.stderr
     problem = ran.problem
     if words.unread and problem is None:
         problem = "it printed so much that what it said at the end could not be read"
@@ -334,7 +335,7 @@ def _told(ran: Ran) -> dict[str, Any]:
         "passed": words.passed,
         "reason": words.reason,
         "said": words.said,
-        "output": ran.stderr.decode("utf-8", "replace")[-_OUTPUT_CHARS:],
+        "output": output.decode("utf-8", "replace")[-_OUTPUT_CHARS:],
         "footprint": did.footprint if did else (),
         "listed": did.listed if did else (),
         "elsewhere": did.elsewhere if did else (),

@@ -16,7 +16,7 @@ from supervisor.report.words import (
     outcome_words,
     stage_words,
 )
-from supervisor.verdict.completion import Completion
+from supervisor.verdict.completion import NEVER, Completion
 
 _GRAVEST = frozenset({"leaked-canary"})
 """Rules that are told before the others, when only one is told."""
@@ -64,14 +64,25 @@ def _care(completion: Completion) -> Iterator[str]:
         yield f"outcome {trim(outcome_words(state), WIDTH)}"
     if captured is not None:
         yield f"outcome {captured}"
+    yield from _not_applied(completion)
+
+
+def unasked_for(completion: Completion) -> Iterator[str]:
+    """Tell of writes that were not applied though nobody asked for that: what even a quiet caller must know."""
+    if completion.stage is not None and completion.stage.why != NEVER:
+        yield from (f"supervise: {told}" for told in _not_applied(completion))
+
+
+def _not_applied(completion: Completion) -> Iterator[str]:
     stage = completion.stage
-    if stage is not None and (
+    if stage is None or not (
         stage.left_out or stage.state == "failed" or (stage.state in {"kept", "discarded"} and stage.changes)
     ):
-        told, todo = stage_words(completion)
-        yield f"changes: {told}"
-        if todo is not None:
-            yield f"  {todo}"
+        return
+    told, todo = stage_words(completion)
+    yield f"changes: {told}"
+    if todo is not None:
+        yield f"  {todo}"
 
 
 def _counts(completion: Completion) -> str:

@@ -21,8 +21,10 @@ from supervisor.report.words import (
     cited,
     command_of,
     effect_of,
+    ended_words,
     endpoint_words,
     failed_words,
+    last_lines,
     limit_of,
     never_executed,
     outcome_words,
@@ -30,7 +32,7 @@ from supervisor.report.words import (
     process_of,
     stage_words,
 )
-from supervisor.verdict.completion import Completion, CredentialSeen, OpenEffect
+from supervisor.verdict.completion import Completion, CredentialSeen, GraderSaid, OpenEffect
 from supervisor.verdict.doings import FileSeen
 from supervisor.verdict.exchanges import RequestMade
 
@@ -132,6 +134,15 @@ def _result(completion: Completion) -> Iterator[Line]:
         return
     passed = {True: "passed", False: "not passed", None: "not known"}[result.passed]
     yield line(f"{'result':<12}{passed}", f": {harmless('; '.join(result.because))}" if result.because else "")
+    if isinstance(finality.grader, GraderSaid):
+        said = finality.grader
+        yield line(f"{'grader':<12}{ended_words(said.exit_code, said.signal)}; it wrote", cited(said.events))
+        yield from _words(said.output)
+
+
+def _words(text: str) -> Iterator[Line]:
+    """Quote the last lines of what was written for people."""
+    yield from (line(f"{'':<12}{trim(safe(said), WIDTH)}") for said in last_lines(text))
 
 
 def _stage(completion: Completion) -> Iterator[Line]:
@@ -158,6 +169,8 @@ def _validation(completion: Completion) -> Iterator[Line]:
         sent if seen.released or seen.discarded else "",
         cited(seen.events),
     )
+    if not seen.accepted:
+        yield from _words(seen.said)
 
 
 def _usage(completion: Completion) -> Iterator[Line]:

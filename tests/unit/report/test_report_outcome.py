@@ -8,7 +8,7 @@ import pytest
 
 from completions import completion, file, open_effect
 from supervisor.report.safe import trim
-from supervisor.report.summary import summary
+from supervisor.report.summary import summary, unasked_for
 from supervisor.report.text import render_text
 from supervisor.verdict.completion import Completion
 
@@ -168,3 +168,42 @@ def test_long_sentences_end_between_words() -> None:
     assert trim("x: m00/f1000, m00/f1001", 18) == "x: m00/f1000 …"
     assert trim("short", 18) == "short"
     assert trim("a" * 30, 10) == "a" * 9 + " …"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"state": "kept", "why": "the policy applies a final outcome only, and this one is unresolved"},
+        {"state": "failed", "why": "changed on the host meanwhile: f", "conflicts": ["f"]},
+        {"state": "discarded", "why": "the validator did not accept it (exit code 1)"},
+        {"state": "applied", "left_out": ["f"]},
+    ],
+)
+def test_even_a_quiet_caller_is_told_what_was_not_applied(changes: dict[str, Any]) -> None:
+    """The exit code is the command's: without this line nothing would say that the files are not there."""
+    assert any(line.startswith("supervise: changes: ") for line in unasked_for(staged(**changes)))
+
+
+def test_a_quiet_caller_is_not_told_what_was_asked_for() -> None:
+    """What was applied, and what was to be kept, needs no word."""
+    assert not [*unasked_for(staged("applied")), *unasked_for(completion())]
+    assert not [*unasked_for(staged("kept", why="the policy says never"))]
+
+
+def test_a_grader_that_says_failure_is_quoted() -> None:
+    """A grader that crashed says failure too: its last words tell the two apart, and act on no terminal."""
+    crashed = "Traceback\n" + "\n".join(f"line {n}" for n in range(9)) + "\nKeyError: \x1b[2J\n"
+    said = {"exit_code": 1, "signal": None, "output": crashed, "events": [70, 71]}
+    finality = {"label": "failure", "observed": {**OBSERVED, "label": "failure"}, "grader": said}
+    report = render_text(completion(finality=finality, result={"passed": False, "because": []}))
+    assert "grader      exit code 1; it wrote [70, 71]" in report
+    assert "            KeyError: \\x1b[2J" in report
+    assert "line 3" not in report
+    assert "line 4" in report
+
+
+def test_a_validator_that_refused_is_quoted() -> None:
+    """Its words say why."""
+    seen = {"exit_code": 1, "problem": None, "said": "no: too large", "released": 0, "discarded": 0, "events": [70]}
+    assert "            no: too large" in render_text(completion(validation={"accepted": False, **seen}))
+    assert "too large" not in render_text(completion(validation={"accepted": True, **seen}))
