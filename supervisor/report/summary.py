@@ -20,6 +20,9 @@ from supervisor.verdict.completion import NEVER, Completion
 
 _GRAVEST = frozenset({"leaked-canary"})
 """Rules that are told before the others, when only one is told."""
+_KILLED_BY_US = {"alive-when-following-ended": "when following ended", "cancelled": "as declared"}
+"""Rules of finality under which those that outlived the endpoint died of our SIGKILL, and when that was."""
+_SIGKILL = 9
 WIDTH = 160
 """How long the sentence of a reason may be."""
 
@@ -64,7 +67,17 @@ def _care(completion: Completion) -> Iterator[str]:
         yield f"outcome {trim(outcome_words(state), WIDTH)}"
     if captured is not None:
         yield f"outcome {captured}"
+    yield from _killed(completion)
     yield from _not_applied(completion)
+
+
+def _killed(completion: Completion) -> Iterator[str]:
+    """Say how many we ended: where we killed at all, every death by SIGKILL after the endpoint counts as our doing."""
+    rules = {reason.rule for reason in completion.finality.reasons}
+    killed = sum(1 for process in completion.effects.processes if process.outlived and process.signal == _SIGKILL)
+    when = next((told for rule, told in _KILLED_BY_US.items() if rule in rules), None)
+    if killed and when is not None:
+        yield f"we killed {count(killed, 'process', 'processes')} that {'was' if killed == 1 else 'were'} left, {when}"
 
 
 def unasked_for(completion: Completion) -> Iterator[str]:

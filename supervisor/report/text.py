@@ -178,8 +178,10 @@ def _usage(completion: Completion) -> Iterator[Line]:
     usage = completion.usage
     if usage is None:
         return
-    counted = f"{usage.tool_calls} tool calls ({usage.failed} failed, {usage.retries} retries, {usage.refused} refused)"
-    claimed = f"it says of itself: {usage.claimed_tool_calls:,} tool calls, {usage.claimed_tokens:,} tokens"
+    retries = count(usage.retries, "retry", "retries")
+    counted = f"{count(usage.tool_calls, 'tool call')} ({usage.failed} failed, {retries}, {usage.refused} refused)"
+    of_itself = f"{count(usage.claimed_tool_calls, 'tool call')}, {count(usage.claimed_tokens, 'token')}"
+    claimed = f"it says of itself: {of_itself}"
     yield line(f"{'used':<12}{counted}; {claimed}")
     if usage.unanswered:
         yield line(f"{'':<12}", Span(f"unanswered: {shorten(', '.join(usage.unanswered), WIDTH)}", Tone.OPEN))
@@ -232,7 +234,8 @@ def _files(completion: Completion) -> Iterator[Line]:
     """Files that changed or should have; first what is not allowed, then the claim's; the trial's own apart."""
     files = [f for f in completion.effects.files if not _is_own(f) and (f.history or failed_words(f))]
     files.sort(key=lambda file: (file.allowed, not file.in_scope))
-    yield from _section("files", files, _file)
+    counted = {event for found in completion.scope.violations for event in found.events}
+    yield from _section("files", files, lambda file: _file(file, refused=not counted.isdisjoint(file.events)))
     own = [file for file in completion.effects.files if _is_own(file) and file.history]
     yield from _section("private places and inherited descriptors", own, _own_file)
 
@@ -248,7 +251,16 @@ def _own_file(file: FileSeen) -> Line:
     return line(f"  {what}: {shorten(safe(path_of(file)), WIDTH) or '(no name)'}{given}", cited(file.events))
 
 
-def _file(file: FileSeen) -> Line:
+def _forbidden(file: FileSeen, *, refused: bool) -> Span | str:
+    """Say that a change was not allowed; one outside the workspace that no violation counts was private: it is gone."""
+    if file.allowed:
+        return ""
+    if refused or path_of(file)[:1] not in {"/", b"/"}:
+        return Span(", not allowed", Tone.BAD)
+    return Span(", discarded", Tone.FAINT) if file.history else ""
+
+
+def _file(file: FileSeen, *, refused: bool) -> Line:
     told = ", ".join(dict.fromkeys(file.history))
     what = (file.net or f"{told} (not compared with before)") if file.history else failed_words(file)
     came_and_went = bool(file.restored and file.history[0] == "created" and file.history[-1] in {"deleted", "renamed"})
@@ -258,7 +270,7 @@ def _file(file: FileSeen) -> Line:
         f"  {'came and went' if came_and_went else what}: {shorten(safe(path_of(file)), WIDTH) or '(no name)'}",
         moved[away] if file.net == "renamed" and (file.renamed_to or file.renamed_from) else "",
         ", changed and put back" if file.restored and not came_and_went else "",
-        "" if file.allowed else Span(", not allowed", Tone.BAD),
+        _forbidden(file, refused=refused),
         cited(file.events),
         _kept(file),
     )

@@ -97,7 +97,7 @@ def test_a_grader_that_takes_too_long_or_leaves_somebody_gives_no_label(policed:
     assert "did not end within 0.3 s" in cause(ran)
     assert not runs_on_host("sleep", "61.7")
     left = policed("echo a > out", '[grade]\ncommand = "setsid sleep 62.7 >/dev/null 2>&1 & exit 0"')
-    assert "left 1 processes behind" in cause(left)
+    assert "left 1 process behind" in cause(left)
     assert not runs_on_host("sleep", "62.7")
 
 

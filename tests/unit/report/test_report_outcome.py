@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from completions import completion, file, open_effect
+from completions import completion, file, open_effect, process
 from supervisor.report.safe import trim
 from supervisor.report.summary import summary, unasked_for
 from supervisor.report.text import render_text
@@ -207,3 +207,35 @@ def test_a_validator_that_refused_is_quoted() -> None:
     seen = {"exit_code": 1, "problem": None, "said": "no: too large", "released": 0, "discarded": 0, "events": [70]}
     assert "            no: too large" in render_text(completion(validation={"accepted": False, **seen}))
     assert "too large" not in render_text(completion(validation={"accepted": True, **seen}))
+
+
+def test_the_summary_says_how_many_we_killed() -> None:
+    """Who outlived the endpoint and died of our SIGKILL, and whether that was declared; not who ended by itself."""
+    left = [process(2, outlived=True, signal=9), process(3, outlived=True, signal=9), process(4, outlived=True)]
+
+    def seen(rule: str, processes: list[dict[str, Any]]) -> str:
+        reasons = [{"rule": rule, "text": "", "events": []}]
+        return "\n".join(summary(completion(finality={"reasons": reasons}, effects={"processes": processes})))
+
+    assert "we killed 2 processes that were left, when following ended" in seen("alive-when-following-ended", left)
+    assert "we killed 1 process that was left, as declared" in seen("cancelled", left[:1])
+    assert "we killed" not in seen("cancelled", left[2:]) + seen("ended-while-followed", left)
+
+
+def test_a_private_write_that_no_scope_counts_was_discarded() -> None:
+    """Where nothing was declared a write elsewhere violates nothing; where it does, or in the workspace, it is said."""
+    elsewhere = file("/etc/foo", allowed=False, history=["created"], net="created", events=[41])
+    effects = {"files": [elsewhere, file("in", allowed=False, history=["created"], net="created", events=[42])]}
+    clean = render_text(completion(effects=effects))
+    assert "created: /etc/foo, discarded [41]" in clean
+    assert "created: in, not allowed [42]" in clean
+    violation = {"rule": "write-outside-scope", "text": "/etc/foo was created", "events": [41]}
+    violated = render_text(completion(effects=effects, scope={"verdict": "violated", "violations": [violation]}))
+    assert "created: /etc/foo, not allowed [41]" in violated
+
+
+def test_one_is_not_many() -> None:
+    """What is counted is named as often as it was."""
+    used = {"tool_calls": 1, "failed": 0, "retries": 1, "refused": 0, "claimed_tool_calls": 1, "claimed_tokens": 1}
+    text = render_text(completion(usage=used | {"unanswered": [], "reached": None, "events": []}))
+    assert "1 tool call (0 failed, 1 retry, 0 refused); it says of itself: 1 tool call, 1 token" in text
