@@ -150,7 +150,7 @@ def questions(state_dir: Path) -> tuple[Question, ...]:
         Question(
             name="docker",
             group=GROUP,
-            asks="a Docker daemon (nothing in this version uses one)",
+            asks="a Docker daemon (asked only for services of kind docker)",
             probe=examine_docker,
             hint="nothing to do unless you want that backend",
         ),

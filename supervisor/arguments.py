@@ -254,6 +254,9 @@ def _key_arguments(parser: argparse.ArgumentParser) -> None:
         type=one_of("show", "new"),
         help="show the public keys, the one that signs first; or make a new one that signs from now on",
     )
+    parser.add_argument(
+        "--public", action="store_true", help="print the key that signs and nothing else, as `verify --key` takes it"
+    )
 
 
 def _number(text: str) -> int:
@@ -367,7 +370,7 @@ COMMANDS = {
         ),
         Command(
             name="key",
-            usage="supervise key show|new",
+            usage="supervise key show|new [--public]",
             about="Show the keys that sign logs, or make a new one.",
             add_arguments=_key_arguments,
         ),

@@ -133,11 +133,19 @@ def prove_event(home: Home, reference: str, event: int, *, output: str | None) -
     return None
 
 
-def keys(home: Home, *, new: bool) -> Answer:
-    """Show the public keys, the one that signs first; with ``new``, make that one now."""
+def keys(home: Home, *, new: bool, bare: bool = False) -> Answer:
+    """Show the public keys, the one that signs first; with ``new``, make that one now.
+
+    Args:
+        home: where they are kept.
+        new: make one that signs from now on.
+        bare: only the key that signs, and nothing beside it: what ``--key`` takes.
+    """
     store = KeyStore(home.path)
     if new:
         store.new()
     else:
         store.current()
+    if bare:
+        return Answer(out=tuple(key.public for key in store.all() if key.current))
     return Answer(out=tuple(f"{key.public}  {key.path}{'  signs' if key.current else ''}" for key in store.all()))

@@ -117,8 +117,8 @@ def _run(parsed: Parsed, closed: frozenset[int]) -> int:
     code = _exit_code(outcome, request)
     if request.json:
         write_bytes([(outcome.directory / "completion.json").read_bytes()])
-    elif not request.quiet:
-        tell(_summary(outcome))
+    else:
+        tell(_not_applied(outcome) if request.quiet else _summary(outcome))
     tell(_unmet(outcome, request))
     tell(_unwitnessed(outcome))
     _send_done(outcome, request, code)
@@ -162,20 +162,26 @@ def _with_relay(request: RunRequest) -> RunRequest:
 
 def _start(request: RunRequest) -> Outcome:
     from supervisor.run import run  # noqa: PLC0415
-    from supervisor.unseen import unseen  # noqa: PLC0415
 
-    warn(unseen(request))
+    warn(_foreseen(request))
     return run(request)
+
+
+def _foreseen(request: RunRequest) -> Iterable[str]:
+    """Say what CMD will not find, and where it will not be able to write."""
+    from supervisor.unseen import unseen  # noqa: PLC0415
+    from supervisor.unwritable import unwritable  # noqa: PLC0415
+
+    return (*unseen(request), *unwritable(request))
 
 
 def _dry_run(request: RunRequest) -> int:
     from supervisor.plan import plan_as_json, plan_as_text  # noqa: PLC0415
-    from supervisor.unseen import unseen  # noqa: PLC0415
 
     if 1 in request.closed:
         message = "expected an open one to print the plan on, got a closed one"
         raise UsageError(message, place="standard output")
-    warn(unseen(request))
+    warn(_foreseen(request))
     print_text(plan_as_json(request) if request.json else plan_as_text(request))
     return 0
 
@@ -200,6 +206,12 @@ def _summary(outcome: Outcome) -> Iterable[str]:
     from supervisor.report.summary import summary  # noqa: PLC0415
 
     return summary(outcome.completion)
+
+
+def _not_applied(outcome: Outcome) -> Iterable[str]:
+    from supervisor.report.summary import unasked_for  # noqa: PLC0415
+
+    return unasked_for(outcome.completion)
 
 
 def _unmet(outcome: Outcome, request: RunRequest) -> Iterable[str]:

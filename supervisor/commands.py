@@ -157,7 +157,8 @@ def _prove(parsed: Parsed) -> int:
 def _key(parsed: Parsed) -> int:
     from supervisor.checking import keys  # noqa: PLC0415
 
-    return _answer(keys(open_home(), new=parsed.options.action == "new"))
+    options = parsed.options
+    return _answer(keys(open_home(), new=options.action == "new", bare=options.public))
 
 
 def _commit(parsed: Parsed) -> int:

@@ -334,7 +334,9 @@ class _Run:
         keys = tuple(sorted(witness.identify(pid) for pid in alive))
         record(log, TrialEndpoint, reason=reason, alive=keys)
         if alive:
-            self._problem = self._problem or f"it left {len(alive)} processes behind"
+            self._problem = (
+                self._problem or f"it left {len(alive)} {'process' if len(alive) == 1 else 'processes'} behind"
+            )
             record(log, TrialKilled, why="hygiene", killed=keys)
             box.kill_members()
         if not cgroup.wait_empty(_EMPTY_S):

@@ -168,7 +168,7 @@ class Grader:
         if where.is_dir():
             return Subject(state=state, layers=(), base=os.fsencode(where))
         if not where.is_file():
-            message = f"expected a directory or a file, got {example.outcome!r}"
+            message = f"expected a directory or a file, got {example.outcome!r}, which is not in {cwd}"
             raise UsageError(message, place=name)
         if outcome is None or outcome.startswith("/"):
             message = "expected a directory, since claim.outcome names no file of the workspace, got a file"
@@ -324,6 +324,7 @@ def claimed_state(run: RunDir, policy: Policy) -> tuple[str, Path]:
 def _told(ran: Ran) -> dict[str, Any]:
     did = ran.did
     words = read_words(ran.stdout, cut=ran.cut)
+    output = ran.stdout if words.said is None and not ran.stderr.strip() else ran.stderr
     problem = ran.problem
     if words.unread and problem is None:
         problem = "it printed so much that what it said at the end could not be read"
@@ -334,7 +335,7 @@ def _told(ran: Ran) -> dict[str, Any]:
         "passed": words.passed,
         "reason": words.reason,
         "said": words.said,
-        "output": ran.stderr.decode("utf-8", "replace")[-_OUTPUT_CHARS:],
+        "output": output.decode("utf-8", "replace")[-_OUTPUT_CHARS:],
         "footprint": did.footprint if did else (),
         "listed": did.listed if did else (),
         "elsewhere": did.elsewhere if did else (),

@@ -11,6 +11,7 @@ import os
 import pwd
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from supervisor.globbing import existing
 from supervisor.launch import trial_notes
 from supervisor.launch.boxspec import BoxSpec
 from supervisor.launch.cgroup import find_root
+from supervisor.launch.leftovers import forget_run
 from supervisor.launch.limits import Limit, Resource, plan_limits
 from supervisor.launch.owner import Owner
 from supervisor.launch.stage import Stage
@@ -93,8 +95,12 @@ class Prepared:
     inspection: Inspection | None = None
 
 
-def prepare(request: RunRequest) -> Prepared:
+def prepare(request: RunRequest, unstarted: ExitStack) -> Prepared:
     """Make the run directory and its manifest.
+
+    Args:
+        request: what is asked for.
+        unstarted: gets what removes the run directory, for as long as the trial has not been released.
 
     Raises:
         UsageError: the workspace or the user does not exist.
@@ -130,6 +136,7 @@ def prepare(request: RunRequest) -> Prepared:
     inspection = _inspection(request, run_id)
     environ |= inspection.variables if inspection else {}
     run = home.create(run_id, owner=Owner.current())
+    unstarted.callback(forget_run, run)
     started = Started(
         run=run.id,
         at=clock.now_rfc3339(),

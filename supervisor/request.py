@@ -32,11 +32,12 @@ __all__ = [
 
 
 class Requirement(StrEnum):
-    """A verdict that ``--require`` asks for."""
+    """What ``--require`` asks for: a verdict, or that whatever may be written was applied."""
 
     FINAL = "final"
     SEPARATE = "separate"
     CLEAN = "clean"
+    APPLIED = "applied"
 
 
 def ignore_progress(progress: Progress) -> None:

@@ -1,7 +1,8 @@
 """The straight line: policy → launch (hold) → probes attach → release → log → evidence → verdict → report.
 
 In: a `RunRequest`. Out: an `Outcome` whose run directory is sealed. Whatever happens on the way, the stack undoes it
-backwards: nothing of the trial stays alive and nothing of ours stays on the machine but the run's directory.
+backwards: nothing of the trial stays alive and nothing of ours stays on the machine but the run's directory; not even
+that of a trial that was refused before its release, of which there is nothing to judge.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def run(request: RunRequest) -> Outcome:
     require_machine()
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
-        prepared = prepare(request)
+        unstarted = stack.enter_context(ExitStack())
+        prepared = prepare(request, unstarted)
         stack.enter_context(fullness_told(prepared.run.path))
         writers = stack.enter_context(watch_workspace(prepared))
         stage = prepare_writes(prepared)
@@ -41,7 +43,7 @@ def run(request: RunRequest) -> Outcome:
             prepared.terminal.attach(trial.box.pty_master)
             stack.callback(prepared.terminal.close)
         grader = show_examples(trial, signals)
-        trial.release()
+        trial.release(on_registered=unstarted.pop_all)
         follow(trial, stage, signals)
         grade(trial, stage, grader)
         from supervisor.concluding import conclude  # noqa: PLC0415 - imported while the box was being built

@@ -60,7 +60,7 @@ def _verdict_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="LIST",
         type=_requirements,
         default=(),
-        help="exit with 120 unless every verdict listed is reached: final,separate,clean",
+        help="exit with 120 unless all of it holds: final,separate,clean (the verdicts), applied (all staged writes)",
     )
 
 
@@ -156,7 +156,7 @@ def _way_arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--status-fd", metavar="N", type=_descriptor, help="write one JSON object a line on progress to N"
     )
-    group.add_argument("-q", "--quiet", action="store_true", help="print no summary and no live line")
+    group.add_argument("-q", "--quiet", action="store_true", help="print no summary, only what was not applied")
     group.add_argument(
         "--key",
         metavar="FILE",
@@ -180,8 +180,8 @@ def _result_arguments(group: argparse._ArgumentGroup) -> None:
 
 def _requirements(text: str) -> tuple[str, ...]:
     words = tuple(text.split(","))
-    if wrong := [word for word in words if word not in {"final", "separate", "clean"}]:
-        message = f"expected final, separate or clean, got {wrong[0]!r}"
+    if wrong := [word for word in words if word not in {"final", "separate", "clean", "applied"}]:
+        message = f"expected final, separate, clean or applied, got {wrong[0]!r}"
         raise argparse.ArgumentTypeError(message)
     return words
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from types import FrameType, TracebackType
 from typing import Self
+
+from supervisor.errors import UsageError
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 """What reaches CMD's process group as it came."""
@@ -34,7 +37,14 @@ class Signals:
         self._old_wakeup = -1
 
     def __enter__(self) -> Self:
-        """Begin. A signal that the caller had us ignore (nohup, a background job) stays ignored."""
+        """Begin. A signal that the caller had us ignore (nohup, a background job) stays ignored.
+
+        Raises:
+            UsageError: this is not the main thread, the only one that Python handles signals in.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            message = "expected the main thread, since signals are handled in it, got another one"
+            raise UsageError(message, place="run", hint="run each trial in a process of its own")
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._old_wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for number in _CAUGHT:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import os
 import select
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -199,8 +199,11 @@ class Trial:
         self.record(TrialTested, process=actor, canary=which, findings=tested.findings, witnessed=tested.witnessed)
         return tested.findings
 
-    def release(self) -> None:
+    def release(self, *, on_registered: Callable[[], object]) -> None:
         """Let CMD run, once the box has passed its test.
+
+        Args:
+            on_registered: called once the registry has the run: from there on it is kept, whatever happens.
 
         Raises:
             LaunchError: the box does not hold; nothing of CMD ran.
@@ -216,6 +219,7 @@ class Trial:
             at=clock.now_rfc3339(),
             manifest=self.prepared.manifest_digest,
         )
+        on_registered()
         self.released_ns = clock.boottime_ns()
         self.registered = registered.digest
         self.record(TrialReleased, process=self.main, registered=registered.digest)

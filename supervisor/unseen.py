@@ -21,10 +21,11 @@ def unseen(request: RunRequest) -> Iterator[str]:
     sees = _Sight(request)
     command = os.fsdecode(request.argv[0])
     yield from _program(command, sees, request.environ.get("PATH", ""))
-    lost = [word for word in map(os.fsdecode, request.argv[1:]) if sees.loses(word)]
+    lost = [(word, path) for word in map(os.fsdecode, request.argv[1:]) if (path := sees.names(word)) is not None]
     if lost:
+        word, path = lost[0]
         more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
-        yield f"{lost[0]}{more}: {_why(lost[0])}"
+        yield f"{word}{more}: {_why(path)}"
 
 
 class _Sight:
@@ -34,6 +35,8 @@ class _Sight:
         named = os.path.normpath(request.cwd / (request.policy.files.workspace or "."))
         self.cwd = str(request.cwd)
         self._workspaces = (named, os.path.realpath(named))
+        within = _is_below(os.path.realpath(self.cwd), self._workspaces[1])
+        self._start = self.cwd if within else named
 
     def shows(self, path: str) -> bool:
         """Tell whether a path leads to the same file inside: neither its name nor what it leads to is private."""
@@ -42,6 +45,17 @@ class _Sight:
     def loses(self, path: str) -> bool:
         """Tell whether an absolute path names something outside that is not there inside."""
         return path.startswith("/") and path not in _PRIVATE and os.path.lexists(path) and not self.shows(path)
+
+    def names(self, word: str) -> str | None:
+        """Give the file outside that a word of the command line names and that is not there inside, None for others.
+
+        What the workspace lies in is there, if only with the workspace in it.
+        """
+        if word.startswith("/"):
+            return word if self.loses(word) else None
+        path = os.path.normpath(f"{self._start}/{word}")
+        around = any(_is_below(workspace, path) for workspace in self._workspaces)
+        return path if word and not around and self.loses(path) else None
 
     def _is_hidden(self, path: str) -> bool:
         if any(_is_below(path, workspace) for workspace in self._workspaces):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import uuid
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -24,6 +25,9 @@ import machine_state
 LACKING = pytest.StashKey[bool]()
 
 os.environ[machine_state.MARKER] = uuid.uuid4().hex
+
+# Whoever starts the tests in the background of a shell leaves SIGINT ignored, and what is ignored stays so in children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile("ours", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("ours")

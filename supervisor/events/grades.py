@@ -33,7 +33,7 @@ class GradeFinished(Event, frozen=True, kw_only=True):
         problem: why it can give no label, whatever it said; None when it ran as it must.
         passed: what it said in JSON (``{"passed": true}``) on stdout, None when it said nothing of the kind.
         reason: what it said beside that; ``said`` is the whole JSON object as text.
-        output: the end of what it wrote to stderr, for people.
+        output: the end of what it wrote to stderr, of stdout where it wrote nothing to that and no JSON; for people.
         footprint: paths of the workspace that it opened or looked up, relative to it; ``**`` alone: more than are told.
         listed: directories of the workspace that it listed.
         elsewhere: absolute paths outside the workspace that it met; ``**`` alone: more than are told.

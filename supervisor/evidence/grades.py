@@ -115,6 +115,7 @@ def _run(started: GradeStarted, finished: GradeFinished | None) -> GradeRun:
         undecided=finished.said is not None and finished.passed is None,
         reason=finished.reason,
         said=finished.said,
+        output=finished.output,
         executed=finished.executed,
         footprint=finished.footprint,
         listed=finished.listed,

@@ -17,6 +17,7 @@ class GradeRun:
         problem: why it can give no label, None when it ran as it must.
         passed, undecided, reason, said: what it said in JSON: ``undecided`` is a ``passed`` that is neither true nor
             false.
+        output: the end of what it wrote for people.
         executed: files of the workspace that it ran.
         footprint, listed, elsewhere: what it met, as `supervisor.events.GradeFinished` has it.
         began_ns, ended_ns: CLOCK_BOOTTIME; 0 when it was never seen finishing.
@@ -35,6 +36,7 @@ class GradeRun:
     undecided: bool = False
     reason: str | None = None
     said: str | None = None
+    output: str = ""
     executed: tuple[bytes, ...] = ()
     footprint: tuple[bytes, ...] = ()
     listed: tuple[bytes, ...] = ()

@@ -18,7 +18,7 @@ from pathlib import Path
 from supervisor.errors import MachineError
 from supervisor.launch.cgroup import PARENT, Cgroup
 from supervisor.launch.controllers import remove_orphans, remove_parent
-from supervisor.launch.detach import unmount_below
+from supervisor.launch.detach import mounts_below, unmount_below
 from supervisor.launch.removing import remove_tree
 from supervisor.launch.state import Home, RunDir
 
@@ -67,6 +67,17 @@ def clean_run(run: RunDir) -> None:
     unmount_below(run.path)
     for directory in (run.outside, run.box):
         remove_tree(directory)
+    run.close()
+
+
+def forget_run(run: RunDir) -> None:
+    """Remove a run that nothing was ever released in: it is in no registry, and its log says nothing of anybody.
+
+    What is still mounted below it stays, with the directory: removing must never reach through a mount.
+    """
+    unmount_below(run.path)
+    if not mounts_below(run.path):
+        remove_tree(run.path)
     run.close()
 
 

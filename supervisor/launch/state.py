@@ -22,6 +22,7 @@ from pathlib import Path
 from supervisor.errors import LogUnreadableError, MachineError, UsageError
 from supervisor.launch.durable import write_whole
 from supervisor.launch.owner import Owner
+from supervisor.launch.removing import remove_tree
 from supervisor.values import dataclass
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -220,8 +221,14 @@ class Home:
             with self.locked(shared=True):
                 (self.live / run_id).touch(mode=0o600)
                 run.path.mkdir(mode=0o700)
-                run.write_owner(owner or Owner.current())
+                try:
+                    run.write_owner(owner or Owner.current())
+                except OSError:
+                    remove_tree(run.path)
+                    raise
         except OSError as err:
+            if not run.path.is_dir():
+                run.close()
             message = f"run directory cannot be made: {err.strerror}"
             raise MachineError(message, place=str(run.path)) from err
         return run

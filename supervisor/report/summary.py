@@ -16,10 +16,13 @@ from supervisor.report.words import (
     outcome_words,
     stage_words,
 )
-from supervisor.verdict.completion import Completion
+from supervisor.verdict.completion import NEVER, Completion
 
 _GRAVEST = frozenset({"leaked-canary"})
 """Rules that are told before the others, when only one is told."""
+_KILLED_BY_US = {"alive-when-following-ended": "when following ended", "cancelled": "as declared"}
+"""Rules of finality under which those that outlived the endpoint died of our SIGKILL, and when that was."""
+_SIGKILL = 9
 WIDTH = 160
 """How long the sentence of a reason may be."""
 
@@ -64,14 +67,35 @@ def _care(completion: Completion) -> Iterator[str]:
         yield f"outcome {trim(outcome_words(state), WIDTH)}"
     if captured is not None:
         yield f"outcome {captured}"
+    yield from _killed(completion)
+    yield from _not_applied(completion)
+
+
+def _killed(completion: Completion) -> Iterator[str]:
+    """Say how many we ended: where we killed at all, every death by SIGKILL after the endpoint counts as our doing."""
+    rules = {reason.rule for reason in completion.finality.reasons}
+    killed = sum(1 for process in completion.effects.processes if process.outlived and process.signal == _SIGKILL)
+    when = next((told for rule, told in _KILLED_BY_US.items() if rule in rules), None)
+    if killed and when is not None:
+        yield f"we killed {count(killed, 'process', 'processes')} that {'was' if killed == 1 else 'were'} left, {when}"
+
+
+def unasked_for(completion: Completion) -> Iterator[str]:
+    """Tell of writes that were not applied though nobody asked for that: what even a quiet caller must know."""
+    if completion.stage is not None and completion.stage.why != NEVER:
+        yield from (f"supervise: {told}" for told in _not_applied(completion))
+
+
+def _not_applied(completion: Completion) -> Iterator[str]:
     stage = completion.stage
-    if stage is not None and (
+    if stage is None or not (
         stage.left_out or stage.state == "failed" or (stage.state in {"kept", "discarded"} and stage.changes)
     ):
-        told, todo = stage_words(completion)
-        yield f"changes: {told}"
-        if todo is not None:
-            yield f"  {todo}"
+        return
+    told, todo = stage_words(completion)
+    yield f"changes: {told}"
+    if todo is not None:
+        yield f"  {todo}"
 
 
 def _counts(completion: Completion) -> str:

@@ -21,8 +21,10 @@ from supervisor.report.words import (
     cited,
     command_of,
     effect_of,
+    ended_words,
     endpoint_words,
     failed_words,
+    last_lines,
     limit_of,
     never_executed,
     outcome_words,
@@ -30,7 +32,7 @@ from supervisor.report.words import (
     process_of,
     stage_words,
 )
-from supervisor.verdict.completion import Completion, CredentialSeen, OpenEffect
+from supervisor.verdict.completion import Completion, CredentialSeen, GraderSaid, OpenEffect
 from supervisor.verdict.doings import FileSeen
 from supervisor.verdict.exchanges import RequestMade
 
@@ -132,6 +134,15 @@ def _result(completion: Completion) -> Iterator[Line]:
         return
     passed = {True: "passed", False: "not passed", None: "not known"}[result.passed]
     yield line(f"{'result':<12}{passed}", f": {harmless('; '.join(result.because))}" if result.because else "")
+    if isinstance(finality.grader, GraderSaid):
+        said = finality.grader
+        yield line(f"{'grader':<12}{ended_words(said.exit_code, said.signal)}; it wrote", cited(said.events))
+        yield from _words(said.output)
+
+
+def _words(text: str) -> Iterator[Line]:
+    """Quote the last lines of what was written for people."""
+    yield from (line(f"{'':<12}{trim(safe(said), WIDTH)}") for said in last_lines(text))
 
 
 def _stage(completion: Completion) -> Iterator[Line]:
@@ -158,6 +169,8 @@ def _validation(completion: Completion) -> Iterator[Line]:
         sent if seen.released or seen.discarded else "",
         cited(seen.events),
     )
+    if not seen.accepted:
+        yield from _words(seen.said)
 
 
 def _usage(completion: Completion) -> Iterator[Line]:
@@ -165,8 +178,10 @@ def _usage(completion: Completion) -> Iterator[Line]:
     usage = completion.usage
     if usage is None:
         return
-    counted = f"{usage.tool_calls} tool calls ({usage.failed} failed, {usage.retries} retries, {usage.refused} refused)"
-    claimed = f"it says of itself: {usage.claimed_tool_calls:,} tool calls, {usage.claimed_tokens:,} tokens"
+    retries = count(usage.retries, "retry", "retries")
+    counted = f"{count(usage.tool_calls, 'tool call')} ({usage.failed} failed, {retries}, {usage.refused} refused)"
+    of_itself = f"{count(usage.claimed_tool_calls, 'tool call')}, {count(usage.claimed_tokens, 'token')}"
+    claimed = f"it says of itself: {of_itself}"
     yield line(f"{'used':<12}{counted}; {claimed}")
     if usage.unanswered:
         yield line(f"{'':<12}", Span(f"unanswered: {shorten(', '.join(usage.unanswered), WIDTH)}", Tone.OPEN))
@@ -219,7 +234,8 @@ def _files(completion: Completion) -> Iterator[Line]:
     """Files that changed or should have; first what is not allowed, then the claim's; the trial's own apart."""
     files = [f for f in completion.effects.files if not _is_own(f) and (f.history or failed_words(f))]
     files.sort(key=lambda file: (file.allowed, not file.in_scope))
-    yield from _section("files", files, _file)
+    counted = {event for found in completion.scope.violations for event in found.events}
+    yield from _section("files", files, lambda file: _file(file, refused=not counted.isdisjoint(file.events)))
     own = [file for file in completion.effects.files if _is_own(file) and file.history]
     yield from _section("private places and inherited descriptors", own, _own_file)
 
@@ -235,7 +251,16 @@ def _own_file(file: FileSeen) -> Line:
     return line(f"  {what}: {shorten(safe(path_of(file)), WIDTH) or '(no name)'}{given}", cited(file.events))
 
 
-def _file(file: FileSeen) -> Line:
+def _forbidden(file: FileSeen, *, refused: bool) -> Span | str:
+    """Say that a change was not allowed; one outside the workspace that no violation counts was private: it is gone."""
+    if file.allowed:
+        return ""
+    if refused or path_of(file)[:1] not in {"/", b"/"}:
+        return Span(", not allowed", Tone.BAD)
+    return Span(", discarded", Tone.FAINT) if file.history else ""
+
+
+def _file(file: FileSeen, *, refused: bool) -> Line:
     told = ", ".join(dict.fromkeys(file.history))
     what = (file.net or f"{told} (not compared with before)") if file.history else failed_words(file)
     came_and_went = bool(file.restored and file.history[0] == "created" and file.history[-1] in {"deleted", "renamed"})
@@ -245,7 +270,7 @@ def _file(file: FileSeen) -> Line:
         f"  {'came and went' if came_and_went else what}: {shorten(safe(path_of(file)), WIDTH) or '(no name)'}",
         moved[away] if file.net == "renamed" and (file.renamed_to or file.renamed_from) else "",
         ", changed and put back" if file.restored and not came_and_went else "",
-        "" if file.allowed else Span(", not allowed", Tone.BAD),
+        _forbidden(file, refused=refused),
         cited(file.events),
         _kept(file),
     )

@@ -23,6 +23,10 @@ CITED = 6
 """How many event numbers are written after one sentence."""
 
 
+QUOTED = 6
+"""How many lines are quoted of what a grader or validator wrote."""
+
+
 def cited(events: Sequence[int | str]) -> Span:
     """Give the event numbers that something rests on: `` [41, 57]``."""
     if not events:
@@ -124,6 +128,18 @@ def endpoint_words(completion: Completion) -> str:
     else:
         how = "no exit witnessed" if endpoint.exit_code is None else f"exit code {endpoint.exit_code}"
     return f"{endpoint.reason}{_spent(completion)}, {how}"
+
+
+def ended_words(exit_code: int | None, signal: int | None) -> str:
+    """Say how something that we ran ended."""
+    if signal is not None:
+        return f"ended by signal {signal}"
+    return "how it ended is not known" if exit_code is None else f"exit code {exit_code}"
+
+
+def last_lines(text: str) -> list[str]:
+    """Give the last lines of a text that have anything in them."""
+    return [one for one in text.splitlines() if one.strip()][-QUOTED:]
 
 
 def _spent(completion: Completion) -> str:

@@ -14,6 +14,7 @@ from supervisor.evidence.file_facts import ChangeKind, FileHistory
 from supervisor.evidence.naming import show
 from supervisor.evidence.routes import Budget, Usage
 from supervisor.verdict.completion import (
+    NEVER,
     BudgetSeen,
     ClaimMade,
     Completion,
@@ -97,7 +98,7 @@ def _stage(facts: Facts, policy: Policy, judgement: Judgement) -> StageSeen:
         return StageSeen(state="unknown", changes=changes)
     why = committed.error
     if committed.state == "kept" and why is None:
-        why = "the policy says never"
+        why = NEVER
         if policy.files.commit is Commit.FINAL:
             why = f"the policy applies a final outcome only, and this one is {judgement.finality.verdict}"
     return StageSeen(

@@ -251,6 +251,15 @@ class ObservedOutcome(Struct, frozen=True, kw_only=True):
     state: OutcomeState | None = None
 
 
+class GraderSaid(Struct, frozen=True, kw_only=True):
+    """How the run of a grader ended that gave no success, and the end of what it wrote for people."""
+
+    exit_code: int | None
+    signal: int | None
+    output: str
+    events: tuple[int, ...]
+
+
 class Finality(Struct, frozen=True, kw_only=True):
     """Can anything still change the claimed outcome? ``final`` or ``unresolved``."""
 
@@ -260,6 +269,7 @@ class Finality(Struct, frozen=True, kw_only=True):
     intervened: bool
     reasons: tuple[Reason, ...]
     cause: str | None = None
+    grader: GraderSaid | UnsetType = UNSET
 
 
 class OpenRoute(Struct, frozen=True, kw_only=True):
@@ -292,6 +302,10 @@ class Result(Struct, frozen=True, kw_only=True):
 
     passed: bool | None
     because: tuple[str, ...]
+
+
+NEVER = "the policy says never"
+"""Why staged writes are kept where that was asked for."""
 
 
 class StageSeen(Struct, frozen=True, kw_only=True):
@@ -430,13 +444,27 @@ _MEANING = {"final": ("finality", "final"), "separate": ("separation", "separate
 
 
 def unmet_requirements(completion: Completion, required: frozenset[str]) -> tuple[str, ...]:
-    """List which of the required verdicts (``final``, ``separate``, ``clean``) were not reached, in a fixed order."""
+    """List what of that which is required does not hold, in a fixed order.
+
+    Args:
+        completion: what was concluded.
+        required: verdicts to be reached (``final``, ``separate``, ``clean``), and ``applied``: that nothing which was
+            staged in the workspace was kept back or dropped.
+    """
     verdicts = {
         "finality": completion.finality.verdict,
         "separation": completion.separation.verdict,
         "scope": completion.scope.verdict,
     }
-    return tuple(word for word, (which, wanted) in _MEANING.items() if word in required and verdicts[which] != wanted)
+    unmet = [word for word, (which, wanted) in _MEANING.items() if word in required and verdicts[which] != wanted]
+    return (*unmet, *(["applied"] if "applied" in required and not all_applied(completion.stage) else []))
+
+
+def all_applied(stage: StageSeen | None) -> bool:
+    """Tell whether everything that was written to the workspace is in it; of what is not known, it is not."""
+    if stage is None or stage.left_out:
+        return False
+    return stage.state in {"applied", "direct"} or (stage.state == "kept" and not stage.changes)
 
 
 def without_seal(completion: Completion) -> Completion:

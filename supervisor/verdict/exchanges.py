@@ -40,7 +40,10 @@ class UnreadSeen(Struct, frozen=True, kw_only=True):
 
 
 class ValidationSeen(Struct, frozen=True, kw_only=True):
-    """What the validator decided; ``accepted`` is null when nothing is known of its answer."""
+    """What the validator decided; ``accepted`` is null when nothing is known of its answer.
+
+    ``released`` and ``discarded`` count connections that were held; what became of files is told by the stage.
+    """
 
     accepted: bool | None
     exit_code: int | None

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET, UnsetType
+
 from policies.types import Policy
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.histories import unknown
 from supervisor.evidence.naming import show
 from supervisor.values import dataclass, replace
 from supervisor.verdict import services
-from supervisor.verdict.bounds import BoundFound, read_bound
+from supervisor.verdict.bounds import SUCCESS, BoundFound, read_bound
 from supervisor.verdict.completion import (
     Finality,
+    GraderSaid,
     ObservedOutcome,
     OpenEffect,
     OutcomeState,
@@ -133,7 +136,16 @@ def _label(found: FinalityFound, situation: Situation, grade: Grade | None, outc
         intervened=found.intervened,
         reasons=reasons,
         cause=grade.by if ungraded and grade is not None else None,
+        grader=_grader_said(grade),
     )
+
+
+def _grader_said(grade: Grade | None) -> GraderSaid | UnsetType:
+    """Give what the grader wrote for people; unset where it was content, or wrote nothing."""
+    run = grade.run if grade is not None else None
+    if grade is None or run is None or grade.label == SUCCESS or not run.output.strip():
+        return UNSET
+    return GraderSaid(exit_code=run.exit_code, signal=run.signal, output=run.output, events=run.events)
 
 
 def _observed(

@@ -33,6 +33,7 @@ class Grade:
         digest: of that state.
         rule: of why there is no label.
         said: what it said in JSON, and ``reason`` the words among it.
+        run: the run of a grader that decided it.
         by: who gave it: ``grader``, the ``service`` that the claim is about, or the ``log`` that decides it.
     """
 
@@ -44,6 +45,7 @@ class Grade:
     events: tuple[int, ...] = ()
     said: str | None = None
     reason: str | None = None
+    run: GradeRun | None = None
     by: str = "grader"
 
 
@@ -76,9 +78,12 @@ def read_grade(situation: Situation) -> Grade | None:
     label = label_of(first)[0] if first else None
     if refused is None and label is not None and first is not None:
         events = tuple(n for run in runs for n in run.events)
-        return Grade(label=label, at_ns=at_ns, digest=digest, events=events, said=first.said, reason=first.reason)
+        return Grade(
+            label=label, at_ns=at_ns, digest=digest, events=events, said=first.said, reason=first.reason, run=first
+        )
     rule, cause, events = refused or ("no-label", _ungraded(facts), ())
-    return Grade(label=None, at_ns=at_ns, digest=digest, rule=rule, cause=cause, events=events)
+    decisive = next((run for run in facts.grades if run.events == events), first)
+    return Grade(label=None, at_ns=at_ns, digest=digest, rule=rule, cause=cause, events=events, run=decisive)
 
 
 def _ungraded(facts: Facts) -> str:

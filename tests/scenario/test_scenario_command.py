@@ -129,3 +129,16 @@ def test_a_call_from_python_is_a_trial(lab: Lab, monkeypatch: pytest.MonkeyPatch
         supervisor.run(["true"], cwd=lab.work, home=lab.home, write="*.md")
     assert len(list((Path(lab.home) / "runs").iterdir())) == 1
     assert made.scope.verdict == "clean"
+
+
+def test_a_quiet_caller_learns_of_writes_that_were_not_applied(lab: Lab) -> None:
+    """The exit code stays the command's, and one line says it; `--require applied` makes 120 of it."""
+    script = "echo a > a; echo b > b"
+    quiet = lab.call("--quiet", "--write", "b", "--", "sh", "-c", script)
+    assert quiet.returncode == 0
+    assert b"not allowed, so left out" in quiet.stderr
+    required = lab.call("--quiet", "--write", "b", "--require", "applied", "--", "sh", "-c", script)
+    assert required.returncode == 120
+    assert b"--require applied: not met" in required.stderr
+    kept = lab.call("--quiet", "--require", "applied", "--", "sh", "-c", script)
+    assert (kept.returncode, kept.stderr) == (0, b"")

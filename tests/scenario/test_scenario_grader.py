@@ -62,6 +62,17 @@ def test_json_can_lower_a_label_and_tells_its_reason(lab: Lab) -> None:
     assert json.loads(lab.events("grade.finished")[0]["said"])["score"] == 0.5
 
 
+def test_a_grader_that_crashes_is_quoted_in_the_report(lab: Lab) -> None:
+    """It says failure as it would of a bad outcome; how it ended and what it wrote tell the two apart."""
+    ran = lab.sh("echo a > out", "--outcome", "out", "--grade", "python3 -c 'open(\"/nonexistent/answers\")'")
+    assert label(ran) == ("final", "failure", "failure")
+    shown = lab.call("show", "last").stdout
+    assert b"grader      exit code 1; it wrote" in shown
+    assert b"FileNotFoundError" in shown
+    lab.sh("echo a > out", "--outcome", "out", "--grade", "echo nothing new in out; exit 1")
+    assert b"            nothing new in out" in lab.call("show", "last").stdout
+
+
 def test_the_grader_sees_the_host_and_changes_nothing(lab: Lab) -> None:
     """Everything is read-only to it but its TMPDIR, /tmp is the host's, our home is hidden: final, success."""
     reference = lab.home.parent / "reference"
@@ -86,7 +97,7 @@ def test_a_grader_that_takes_too_long_or_leaves_somebody_gives_no_label(policed:
     assert "did not end within 0.3 s" in cause(ran)
     assert not runs_on_host("sleep", "61.7")
     left = policed("echo a > out", '[grade]\ncommand = "setsid sleep 62.7 >/dev/null 2>&1 & exit 0"')
-    assert "left 1 processes behind" in cause(left)
+    assert "left 1 process behind" in cause(left)
     assert not runs_on_host("sleep", "62.7")
 
 

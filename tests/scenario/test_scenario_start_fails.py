@@ -37,3 +37,28 @@ def test_a_full_state_directory_is_named(lab: Lab, size: str, tmp_path: Path) ->
     assert str(full).encode() in ended.stderr
     assert b"Traceback" not in ended.stderr
     assert ended.returncode == 125
+
+
+MISTAKES = {
+    "example": '[grade]\ncommand = "true"\nselftest = [{outcome = "nosuch", expect = "success"}]',
+    "requirement": '[claim]\nrequirements = ["task.md"]',
+    "socket": '[[services]]\nname = "db"\nat = "unix:/nonexistent/socket"\nstate = "shared"',
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_trial_that_was_never_released_leaves_nothing_to_judge(lab: Lab, mistake: str, tmp_path: Path) -> None:
+    """A mistake that is found while the trial is made leaves no run, so that separating all others is not in doubt."""
+    policy = tmp_path / "mistaken.toml"
+    policy.write_text(f'schema = 1\nname = "mistaken"\n{MISTAKES[mistake]}\n')
+    refused = lab.call("-p", str(policy), "--", "touch", "ran")
+    assert refused.returncode == 125
+    assert b"Traceback" not in refused.stderr
+    assert not (lab.work / "ran").exists()
+    assert not any((lab.home / "runs").iterdir())
+    assert not any((lab.home / "live").iterdir())
+    assert lab.call("--", "true").returncode == lab.call("--", "true").returncode == 0
+    separated = lab.call("separate", "all")
+    assert separated.returncode == 0
+    assert b"unsealed" not in separated.stdout + separated.stderr
+    assert b"expected a log directory" not in separated.stdout + separated.stderr

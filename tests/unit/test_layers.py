@@ -86,6 +86,7 @@ SYSTEM_ACCESS = {
     "supervisor.status": "writes to the descriptor that a caller named",
     "supervisor.streams": "holds the standard streams",
     "supervisor.unseen": "looks for the program that a caller named",
+    "supervisor.unwritable": "looks at whose a workspace is",
     "supervisor.cli": "reads the environment and the terminal, and exits",
     "supervisor.commands": "takes over the environment of its caller",
     "supervisor.printing": "the one module that prints, and asks the terminal how",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,12 @@ import pytest
 from policies.types import FilesPolicy, Policy
 from supervisor.asking import working_directory
 from supervisor.cli import main
+from supervisor.errors import UsageError
 from supervisor.request import RunRequest
+from supervisor.signals import Signals
 from supervisor.unseen import unseen
+from supervisor.unwritable import unwritable
+from supervisor.values import replace
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -166,3 +172,55 @@ def test_what_will_do_nothing_is_warned_of(
     Path("p.toml").write_text("schema = 2\ncolour = 1\n")
     assert main(["policy", "check", "p.toml"]) == 125
     assert len(capfd.readouterr().err.splitlines()) == 3  # each with its place, one with a hint
+
+
+@pytest.mark.usefixtures("private")
+def test_a_relative_name_of_a_file_that_is_not_inside_is_told_too(tmp_path: Path) -> None:
+    """`git clone ../repo` finds nothing inside; what lies around the workspace, or in it, is there."""
+    program(tmp_path / "repo/HEAD")
+    program(tmp_path / "work/here")
+    (line,) = told(tmp_path, "git", "clone", "../repo")
+    assert line == f"../repo: not in the box, whose {tmp_path} is its own and empty"
+    assert not told(tmp_path, "cat", "here", "./here", "..", ".", "", "../none", "-la", "sh\nscript")
+    (tmp_path / "work/link").symlink_to("../repo")
+    assert len(told(tmp_path, "ls", "link")) == 1
+
+
+@pytest.mark.usefixtures("private")
+def test_relative_names_begin_where_the_command_starts(tmp_path: Path) -> None:
+    """With a workspace elsewhere CMD starts in that one, not where the caller is."""
+    program(tmp_path / "repo/HEAD")
+    (tmp_path / "other/deep/work").mkdir(parents=True)
+    other = str(tmp_path / "other/deep/work")
+    assert not told(tmp_path, "ls", "../repo", workspace=other)
+    assert len(told(tmp_path, "ls", "../../../repo", workspace=other)) == 1
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(
+    ("owner", "mode", "user", "hint"),
+    [
+        (1234, 0o755, "0", "root inside has no capabilities: --user 1234"),
+        (1234, 0o755, "77:77", "CMD runs as uid 77: --user 1234"),
+        (1234, 0o757, "0", None),
+        (1234, 0o755, "1234:1234", None),
+        (0, 0o555, "0", None),
+    ],
+)
+def test_a_workspace_of_somebody_else_is_told(
+    tmp_path: Path, owner: int, mode: int, user: str, hint: str | None
+) -> None:
+    """Root without capabilities is refused by the mode as anybody is; what its owner may do is the owner's business."""
+    os.chown(tmp_path, owner, owner)
+    tmp_path.chmod(mode)
+    request = RunRequest(argv=(b"true",), policy=Policy(), cwd=tmp_path, environ={}, user=user)
+    lines = list(unwritable(request))
+    assert len(lines) == (hint is not None)
+    assert hint is None or lines[0].endswith(hint)
+    assert not list(unwritable(replace(request, policy=Policy(files=FilesPolicy(write=())))))
+
+
+def test_a_trial_from_a_thread_is_the_callers_mistake() -> None:
+    """Python handles signals in the main thread only; whoever calls from another one is told so in our words."""
+    with ThreadPoolExecutor(max_workers=1) as pool, pytest.raises(UsageError, match="expected the main thread"):
+        pool.submit(Signals().__enter__).result()

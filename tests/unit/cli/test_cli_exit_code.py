@@ -36,4 +36,27 @@ def test_a_requirement_changes_only_a_zero() -> None:
     """A child that failed keeps its own code, so that its failure is not hidden."""
     assert exit_code(completion(**BAD), ALL) == 120
     assert exit_code(completion(**BAD, endpoint={"exit_code": 3}), ALL) == 3
-    assert exit_code(completion(), ALL) == 0
+    assert exit_code(completion(stage={"state": "applied", "changes": 1}), ALL) == 0
+
+
+@pytest.mark.parametrize(
+    ("stage", "code"),
+    [
+        ({"state": "applied", "changes": 2}, 0),
+        ({"state": "direct", "changes": 2}, 0),
+        ({"state": "kept", "changes": 0}, 0),
+        ({"state": "kept", "changes": 1, "why": "the policy says never"}, 120),
+        ({"state": "failed", "changes": 2, "conflicts": ["f"]}, 120),
+        ({"state": "discarded", "changes": 1}, 120),
+        ({"state": "applied", "changes": 1, "left_out": ["f"]}, 120),
+        ({"state": "unknown", "changes": 0}, 120),
+        (None, 120),
+    ],
+)
+def test_writes_that_were_not_applied_change_the_code_only_where_that_is_required(
+    stage: dict[str, Any] | None, code: int
+) -> None:
+    """`--require applied` is met where nothing that was staged was kept back; what is not known is not met."""
+    seen = completion(stage=stage)
+    assert exit_code(seen, frozenset({Requirement.APPLIED})) == code
+    assert exit_code(seen) == 0

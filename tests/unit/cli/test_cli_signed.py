@@ -13,6 +13,7 @@ import pytest
 from supervisor.cli import main
 from supervisor.errors import UsageError
 from supervisor.harness import make_request
+from supervisor.log.keys import KeyStore, read_public
 
 GOLDEN = Path(__file__).resolve().parents[2] / "data" / "log-v1-signed"
 KEY = str(json.loads((GOLDEN / "manifest.json").read_bytes())["key"])
@@ -38,6 +39,22 @@ def test_keys_are_shown_and_changed(home: Path, capfd: pytest.CaptureFixture[str
     assert len(lines) == len(list((home / "keys").glob("*.pem"))) == 2
     assert lines[0].endswith("signs")
     assert lines[1] == first.removesuffix("  signs\n")
+
+
+def test_the_public_key_is_printed_as_key_takes_it(
+    home: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What `key show --public` prints is a file for `--key`, also when older keys are kept; the whole list is none."""
+    assert main(["key", "new"]) == main(["key", "new"]) == 0
+    capfd.readouterr()
+    assert main(["key", "show", "--public"]) == 0
+    printed = capfd.readouterr().out
+    (tmp_path / "signer.pub").write_text(printed)
+    assert read_public(tmp_path / "signer.pub") == printed.strip() == KeyStore(home).current().public
+    assert main(["key", "show"]) == 0
+    (tmp_path / "list").write_text(capfd.readouterr().out)
+    with pytest.raises(UsageError):
+        read_public(tmp_path / "list")
 
 
 def test_a_signed_run_of_others_is_said_to_be_theirs(home: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from completions import completion, file, open_effect
+from completions import completion, file, open_effect, process
 from supervisor.report.safe import trim
-from supervisor.report.summary import summary
+from supervisor.report.summary import summary, unasked_for
 from supervisor.report.text import render_text
 from supervisor.verdict.completion import Completion
 
@@ -168,3 +168,74 @@ def test_long_sentences_end_between_words() -> None:
     assert trim("x: m00/f1000, m00/f1001", 18) == "x: m00/f1000 …"
     assert trim("short", 18) == "short"
     assert trim("a" * 30, 10) == "a" * 9 + " …"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"state": "kept", "why": "the policy applies a final outcome only, and this one is unresolved"},
+        {"state": "failed", "why": "changed on the host meanwhile: f", "conflicts": ["f"]},
+        {"state": "discarded", "why": "the validator did not accept it (exit code 1)"},
+        {"state": "applied", "left_out": ["f"]},
+    ],
+)
+def test_even_a_quiet_caller_is_told_what_was_not_applied(changes: dict[str, Any]) -> None:
+    """The exit code is the command's: without this line nothing would say that the files are not there."""
+    assert any(line.startswith("supervise: changes: ") for line in unasked_for(staged(**changes)))
+
+
+def test_a_quiet_caller_is_not_told_what_was_asked_for() -> None:
+    """What was applied, and what was to be kept, needs no word."""
+    assert not [*unasked_for(staged("applied")), *unasked_for(completion())]
+    assert not [*unasked_for(staged("kept", why="the policy says never"))]
+
+
+def test_a_grader_that_says_failure_is_quoted() -> None:
+    """A grader that crashed says failure too: its last words tell the two apart, and act on no terminal."""
+    crashed = "Traceback\n" + "\n".join(f"line {n}" for n in range(9)) + "\nKeyError: \x1b[2J\n"
+    said = {"exit_code": 1, "signal": None, "output": crashed, "events": [70, 71]}
+    finality = {"label": "failure", "observed": {**OBSERVED, "label": "failure"}, "grader": said}
+    report = render_text(completion(finality=finality, result={"passed": False, "because": []}))
+    assert "grader      exit code 1; it wrote [70, 71]" in report
+    assert "            KeyError: \\x1b[2J" in report
+    assert "line 3" not in report
+    assert "line 4" in report
+
+
+def test_a_validator_that_refused_is_quoted() -> None:
+    """Its words say why."""
+    seen = {"exit_code": 1, "problem": None, "said": "no: too large", "released": 0, "discarded": 0, "events": [70]}
+    assert "            no: too large" in render_text(completion(validation={"accepted": False, **seen}))
+    assert "too large" not in render_text(completion(validation={"accepted": True, **seen}))
+
+
+def test_the_summary_says_how_many_we_killed() -> None:
+    """Who outlived the endpoint and died of our SIGKILL, and whether that was declared; not who ended by itself."""
+    left = [process(2, outlived=True, signal=9), process(3, outlived=True, signal=9), process(4, outlived=True)]
+
+    def seen(rule: str, processes: list[dict[str, Any]]) -> str:
+        reasons = [{"rule": rule, "text": "", "events": []}]
+        return "\n".join(summary(completion(finality={"reasons": reasons}, effects={"processes": processes})))
+
+    assert "we killed 2 processes that were left, when following ended" in seen("alive-when-following-ended", left)
+    assert "we killed 1 process that was left, as declared" in seen("cancelled", left[:1])
+    assert "we killed" not in seen("cancelled", left[2:]) + seen("ended-while-followed", left)
+
+
+def test_a_private_write_that_no_scope_counts_was_discarded() -> None:
+    """Where nothing was declared a write elsewhere violates nothing; where it does, or in the workspace, it is said."""
+    elsewhere = file("/etc/foo", allowed=False, history=["created"], net="created", events=[41])
+    effects = {"files": [elsewhere, file("in", allowed=False, history=["created"], net="created", events=[42])]}
+    clean = render_text(completion(effects=effects))
+    assert "created: /etc/foo, discarded [41]" in clean
+    assert "created: in, not allowed [42]" in clean
+    violation = {"rule": "write-outside-scope", "text": "/etc/foo was created", "events": [41]}
+    violated = render_text(completion(effects=effects, scope={"verdict": "violated", "violations": [violation]}))
+    assert "created: /etc/foo, not allowed [41]" in violated
+
+
+def test_one_is_not_many() -> None:
+    """What is counted is named as often as it was."""
+    used = {"tool_calls": 1, "failed": 0, "retries": 1, "refused": 0, "claimed_tool_calls": 1, "claimed_tokens": 1}
+    text = render_text(completion(usage=used | {"unanswered": [], "reached": None, "events": []}))
+    assert "1 tool call (0 failed, 1 retry, 0 refused); it says of itself: 1 tool call, 1 token" in text
