@@ -18,7 +18,7 @@ The laws:
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -103,6 +103,7 @@ class Between:
         self._wanted: set[bytes] = set()
         self._found: dict[bytes, list[_Seen]] = {}
         self._left: dict[bytes, list[_Seen]] = {}
+        self._history: dict[bytes, list[_Seen]] = {}
         self._files: set[tuple[int, int]] = set()
         self._made: dict[tuple[int, ...], int] = {}
         self._changes: dict[bytes, list[_Changed]] = {}
@@ -236,21 +237,13 @@ class Between:
         elsewhere = self._made.get(seen.sight.stamp, seen.run) != seen.run  # so left by a run, by another name
         if not elsewhere and not any(self._may_be(span, changed_ns) for span in changes if span.run not in told):
             sources = self._sources_of(self._spot(seen.run, seen.sight))
-            if any(since_ns < changed_ns for since_ns, run in sources if run != seen.run):
+            if next((since_ns for since_ns, run in sources if run != seen.run), _FOR_EVER) < changed_ns:
                 return changed_ns
         return self._replaced(path, seen, changes)
 
     def _replaced(self, path: bytes, seen: _Seen, changes: Sequence[_Changed]) -> int | None:
         """Tell when something that lay there in the sight of an earlier run was replaced at the latest; None: not."""
-        earlier = max(
-            (
-                one
-                for one in (*self._left.get(path, ()), *self._found[path])
-                if one.run != seen.run and one.at_ns <= seen.at_ns
-            ),
-            key=lambda one: (one.at_ns, one.run),
-            default=None,
-        )
+        earlier = self._earlier(path, seen)
         if earlier is None or _same(earlier.sight, seen.sight) or not (earlier.sight.inode or seen.sight.inode):
             return None
         moved = (span for name in above(path) for span in self._changes.get(name, ()))
@@ -261,6 +254,15 @@ class Between:
             if span.run != seen.run
         )
         return None if any(known) else seen.at_ns
+
+    def _earlier(self, path: bytes, seen: _Seen) -> _Seen | None:
+        """Give what another run saw of a path last, before this one."""
+        if path not in self._history:
+            sights = reversed((*self._left.get(path, ()), *self._found[path]))
+            self._history[path] = sorted(sights, key=lambda one: (one.at_ns, one.run))
+        history = self._history[path]
+        until = bisect_right(history, seen.at_ns, key=lambda one: one.at_ns)
+        return next((history[n] for n in range(until - 1, -1, -1) if history[n].run != seen.run), None)
 
     def _may_be(self, span: _Changed, at_ns: int) -> bool:
         return span.first_ns <= at_ns <= self._end_ns(span) + 2 * TICK_NS
