@@ -161,7 +161,7 @@ def read_completion(run: RunDir) -> Completion:
 
 
 def verify_run(run: RunDir, *, key: str | None = None, witnessed: Path | None = None) -> Verified:
-    """Verify a run's log, its signatures, the documents that its seal binds, its captures, and what was sealed later.
+    """Verify a run's log, its signatures, the documents and copies that its seal binds, and what was sealed later.
 
     Args:
         run: the run.
@@ -172,10 +172,10 @@ def verify_run(run: RunDir, *, key: str | None = None, witnessed: Path | None = 
         LogError: something is not as it was, or there is nothing to verify.
     """
     verified = verify_log(run.path, key=key, witnessed=witnessed)
-    if verified.captures:
-        from supervisor.launch.kept import verify_captures  # noqa: PLC0415 - few runs have one
+    if verified.captures or verified.stage_kept:
+        from supervisor.launch.kept import verify_kept  # noqa: PLC0415 - few runs keep something
 
-        verify_captures(run.path, _workspace(run), verified.captures)
+        verify_kept(run, _workspace(run), verified.captures, stage=verified.stage if verified.stage_kept else None)
     roots = {".": verified.root}
     for later in _later(run.path / ADDENDA):
         if not _counts_for_nothing(later):

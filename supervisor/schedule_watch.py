@@ -21,7 +21,8 @@ _SYSTEMD = Path("/run/systemd/system")
 """There while systemd runs the machine: sd_booted(3)."""
 _PATIENCE_S = 5.0
 _HOUR = 60
-_ASKED = ("LoadState", "LastTriggerUSec", "ExecMainStartTimestamp")
+_RAN = ("LastTriggerUSec", "ExecMainStartTimestamp")
+_ASKED = ("LoadState", "ActiveState", *_RAN)
 _NEVER = frozenset({"", "0", "n/a"})
 _UNITS = (".timer", ".path", ".service", ".socket", ".target")
 _RUNNING = b"="
@@ -130,8 +131,12 @@ def read_unit(shown: str) -> tuple[bool | None, str]:
     said = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
     if said.get("LoadState") != "loaded":
         return None, "systemd does not know it any more"
-    if any(said.get(name, "") not in _NEVER for name in _ASKED[1:]):
+    if any(said.get(name, "") not in _NEVER for name in _RAN):
         return True, "systemd says that it ran"
+    if "LastTriggerUSec" not in said or said.get("ActiveState") != "active":
+        # Only a timer says when it started something, and only while it is active: any other unit is forgotten when it
+        # has ended, and known again, without its past, as soon as somebody asks for it.
+        return None, "systemd does not tell whether it ran before"
     return False, "systemd says that it has not run since boot"
 
 

@@ -40,9 +40,15 @@ def locked(cgroup_root: Path) -> Iterator[None]:
 
 
 def _mounted(path: Path, kind: str) -> bool:
+    """Tell whether a path shows a file system of a kind: one that another mount hides is listed, and not shown."""
+    try:
+        device = path.stat().st_dev
+    except OSError:
+        return False
+    shown = f"{os.major(device)}:{os.minor(device)}"
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
         fields = line.split(" ")
-        if fields[4] == str(path) and fields[fields.index("-") + 1] == kind:
+        if (fields[4], fields[2]) == (str(path), shown) and fields[fields.index("-") + 1] == kind:
             return True
     return False
 

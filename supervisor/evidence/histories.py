@@ -136,7 +136,7 @@ class Historian:
             return None
         if observed is not None and observed.before is not None:
             observed = self._with_beginning(observed, found.changes)
-        present, codes = self._tree.present(path), found.codes
+        present, codes = self._present(path, origin), found.codes
         net = _net(observed, codes, renamed=self._renamed(path, origin), present=present)
         names = [row for row in found.changes if not _WRITES >> rows.code[row] & 1] if codes & ~_WRITES else []
         doubtful = [row for row in names if not self._verified(row)] if names else names
@@ -331,6 +331,12 @@ class Historian:
         By ``fd``, ``cwd`` and ``root`` a name goes on at a place that it does not say, so no glob allows it.
         """
         return bool(codes & _NAMED) and self._fold.paths[path].startswith(b"/proc/")
+
+    def _present(self, path: int, origin: Observed | None) -> bool | None:
+        """Tell whether a name should exist at the end; a directory brings only what was there before."""
+        present = self._tree.present(path)
+        moved = path in self._tree.brought and self._tree.origin(path) not in {None, -1}
+        return None if present and moved and (origin is None or origin.before is None) else present
 
     def _renamed(self, path: int, origin: Observed | None) -> bool:
         return origin is not None and origin.before is not None and self._tree.origin(path) not in {None, -1, path}

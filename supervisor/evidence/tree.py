@@ -1,8 +1,8 @@
 """Names over time. In: the table of changes; out: the rows of each path, and which names should exist at the end.
 
 Renaming a directory renames everything below it. What is below it is known so far as something happened to it: each
-such name gets rows of its own, with the number of the rename. Likewise what is written through one name of a file is a
-change of every other name that it has.
+such name gets rows of its own, with the number of the rename, also where something happens to it only later. Likewise
+what is written through one name of a file is a change of every other name that it has.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ class Tree:
         moved: directories and files that were renamed: by new name, what came there last and before, each with its old
             name and how manieth change of a name that was.
         overflowed: children of renamed directories were left out.
+        brought: names of which nothing was known when a directory brought them, so that only the disk tells whether
+            there was anything at their old names.
     """
 
     def __init__(self, fold: FileFold, cast: Cast, shared: SharedNames | None = None) -> None:
@@ -53,6 +55,9 @@ class Tree:
         self.boxed: set[int] = set()
         self.moved: dict[int, tuple[tuple[int, int], ...]] = {}
         self.overflowed = False
+        self.brought: set[int] = set()
+        self._move_rows = array("i")
+        self._new_names: dict[bytes, int] = {}
         self._below: defaultdict[bytes, set[bytes]] = defaultdict(set)
         self._derived = 0
         self._exchanged = -1
@@ -125,6 +130,8 @@ class Tree:
                 continue
             if moves and first[path] == _NONE:
                 self._register(self._fold.paths[path])
+            if self.moved and not errors[row] and not self._shown[path] and not _MAKES >> code & 1:
+                self._bring(path)
             self._append(path, row)
             if not errors[row]:
                 self._shown[path] = True
@@ -191,22 +198,51 @@ class Tree:
         elif code == Code.RENAMED_AWAY:
             new = self._rows.other[row]
             children = self._children(path)
-            self._move(path, new)
+            self._move(row, path, new)
             self._move_children(row, path, new, children)
         elif code == Code.EXCHANGED and self._rows.number[row] != self._exchanged:
             self._exchanged = self._rows.number[row]
             self._exchange(row, path, self._rows.other[row])
 
-    def _move(self, old: int, new: int) -> None:
+    def _bring(self, path: int) -> None:
+        """Give what is there for the first time the names that it had before directories above it were renamed."""
+        came, limit = [], _FOR_EVER
+        while (step := self._last_move_above(path, limit)) is not None:
+            limit, old, new = step
+            top, before = self._fold.paths[new], self._fold.paths[old]
+            source = self._fold.path_id(before + self._fold.paths[path][len(top) :])
+            self._grow()
+            if self._first[source] != _NONE:
+                return  # what was known there went its own way
+            came.append((self._move_rows[limit - 1], source, path, old, new))
+            path = source
+        for row, source, target, old, new in reversed(came):
+            self._register(self._fold.paths[source])
+            self._move_children(row, old, new, [source])
+            self.brought.add(target)
+
+    def _last_move_above(self, path: int, limit: int) -> tuple[int, int, int] | None:
+        """Find the last rename before a turn of a directory that a path lies in: its turn, old and new name."""
+        above, found = self._fold.paths[path].rpartition(b"/")[0], None
+        while above:
+            if (new := self._new_names.get(above)) is not None:
+                turns = ((turn, old, new) for old, turn in self.moved[new] if turn < limit)
+                found = max(turns, default=found) if found is None else max((found, *turns))
+            above = above.rpartition(b"/")[0]
+        return found
+
+    def _move(self, row: int, old: int, new: int) -> None:
         self._presence[old], self._presence[new] = False, True
         self._origin[new] = self._came_from(old)
         self._turn += 1
         self._record_move(old, new)
+        self._move_rows.append(row)
         self._moved_to[old] = new
         self._moved_to.pop(new, None)
         self._aliases.move(old, new)
 
     def _record_move(self, old: int, new: int) -> None:
+        self._new_names[self._fold.paths[new]] = new
         self.moved[new] = (*self.moved.get(new, ())[1 - MOVES_KEPT :], (old, self._turn))
 
     def _exchange(self, row: int, one: int, two: int) -> None:
@@ -216,6 +252,7 @@ class Tree:
         self._turn += 1
         self._record_move(one, two)
         self._record_move(two, one)
+        self._move_rows.append(row)
         self._aliases.exchange(one, two)
         self._exchange_children(row, one, two, first, second)
 

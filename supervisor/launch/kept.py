@@ -1,6 +1,6 @@
-"""What was captured of an outcome, held against the digests that a log has of it.
+"""What was kept with a run, an outcome or a stage, held against the digests that its log has of it.
 
-In: the directory of a run, and digests by place. Out: nothing, or the error that names the first that differs.
+In: the directory of a run, and what was verified of its log. Out: the error that names the first that differs.
 """
 
 from __future__ import annotations
@@ -10,25 +10,40 @@ from pathlib import Path
 
 from supervisor.errors import LogError
 from supervisor.launch.snapshot import digest_kept
-from supervisor.launch.stage import read_map
+from supervisor.launch.stage import Stage, read_map
+from supervisor.launch.state import RunDir
 
 
-def verify_captures(run_dir: Path, workspace: bytes, captures: Mapping[str, str]) -> None:
-    """Compute the digest of everything that was captured again, and compare.
+def verify_kept(run: RunDir, workspace: bytes, captures: Mapping[str, str], *, stage: str | None) -> None:
+    """Compute the digests of what was captured, and of a stage that was kept whole, again, and compare.
+
+    A stage that was thrown away since is not compared. `supervise commit` copies, and leaves it as it was.
 
     Args:
-        run_dir: of the run.
+        run: the run.
         workspace: of the run, absolute.
         captures: digests by the place of the capture below it, as `supervisor.log.verify.Verified` has them.
+        stage: digest of the stage; None when it was not kept.
 
     Raises:
-        LogError: a capture is not there, or is no longer what was captured.
+        LogError: a capture is not there, or something is no longer what it was.
     """
     for place, expected in captures.items():
-        got = digest_capture(run_dir / place, workspace)
-        if got != expected:
-            message = f"expected {expected} (the log says so), got {got or 'nothing'}: it was changed"
-            raise LogError(message, place=str(run_dir / place))
+        _compare(run.path / place, digest_capture(run.path / place, workspace), expected)
+    if stage is None or not (run.stage / "upper").is_dir():
+        return
+    try:
+        with Stage(run, workspace) as kept:
+            got = kept.digest()
+    except (OSError, ValueError) as err:
+        raise LogError(f"expected what was staged, got: {err}", place=str(run.stage)) from err
+    _compare(run.stage, got, stage)
+
+
+def _compare(place: Path, got: str | None, expected: str) -> None:
+    if got != expected:
+        message = f"expected {expected} (the log says so), got {got or 'nothing'}: it was changed"
+        raise LogError(message, place=str(place))
 
 
 def digest_capture(target: Path, workspace: bytes) -> str | None:

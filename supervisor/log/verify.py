@@ -19,6 +19,7 @@ from supervisor.events import (
     Event,
     GradeFinished,
     OutcomeCaptured,
+    StageCommitted,
     StatesRecorded,
     TrialSealed,
     TrialSnapshotted,
@@ -40,7 +41,15 @@ _TELLS_OF_A_GRADE = b'{"kind":"grade.finished",'
 _TELLS_OF_A_VALIDATOR = b'{"kind":"validation.finished",'
 _TELLS_OF_STATES = b'{"kind":"states.recorded",'
 _TELLS_OF_CAPTURES = (b'{"kind":"trial.snapshotted",', b'{"kind":"outcome.captured",')
-_TELLS = (_TELLS_OF_A_NOTE, _TELLS_OF_A_GRADE, _TELLS_OF_A_VALIDATOR, _TELLS_OF_STATES, *_TELLS_OF_CAPTURES)
+_TELLS_OF_A_STAGE = b'{"kind":"stage.committed",'
+_TELLS = (
+    _TELLS_OF_A_NOTE,
+    _TELLS_OF_A_GRADE,
+    _TELLS_OF_A_VALIDATOR,
+    _TELLS_OF_STATES,
+    *_TELLS_OF_CAPTURES,
+    _TELLS_OF_A_STAGE,
+)
 """How a record of that kind begins: the kind comes first. Whether other records are events is their readers' matter."""
 
 _COMPUTED_AGAIN = 2
@@ -58,6 +67,7 @@ class Verified:
         evidence: frames and root up to the evidence checkpoint, which ``completion.json`` describes.
         manifest, completion, stage: the digests that the log binds, ``sha256:…``.
         stage_checked: the stage's digest was compared, not only read.
+        stage_kept: nothing of the stage was applied or thrown away when the run ended: what is there can be compared.
         key: that signed, ``ed25519:…``; None for a log from before there were signatures.
         checkpoints: how many of ``log/checkpoints`` were verified, the seal's included.
         witnessed: how many from a second place were.
@@ -76,6 +86,7 @@ class Verified:
     completion: str
     stage: str
     stage_checked: bool
+    stage_kept: bool = False
     key: str | None = None
     checkpoints: int = 0
     witnessed: int = 0
@@ -124,6 +135,7 @@ def verify_log(
         completion=sealed.completion,
         stage=sealed.stage,
         stage_checked=stage_digest is not None,
+        stage_kept=reading.stage_kept,
         key=reading.bound.key,
         checkpoints=reading.vouching.count if reading.vouching else 0,
         witnessed=reading.witnessed.count if reading.witnessed else 0,
@@ -157,6 +169,7 @@ class _Reading:
         self.validations: dict[int, ValidationFinished] = {}
         self.states: StatesRecorded | None = None
         self.captures: dict[str, str] = {}
+        self.stage_kept = False
         self.vouching: Vouching | None = None
         self.witnessed: Witnessed | None = None
 
@@ -184,6 +197,8 @@ class _Reading:
                 self.validations[0] = event
             case StatesRecorded():
                 self.states = event
+            case StageCommitted(state=state):
+                self.stage_kept = state == "kept"
             case TrialSnapshotted(form=form) | OutcomeCaptured(form=form) if form >= _COMPUTED_AGAIN:
                 place = event.kept_in.partition("/")[0] if isinstance(event, TrialSnapshotted) else _SETTLED
                 self.captures[place] = event.digest

@@ -138,6 +138,25 @@ def test_another_mount_namespace_takes_no_pins_away() -> None:
         assert len(ours()) == 1
 
 
+HIDDEN = """
+import sys
+sys.path[:0] = sys.argv[1:3]
+from supervisor.events import ProcessExited
+from witness_builder import WitnessLab
+with WitnessLab(ring_bytes=1 << 16) as lab:
+    assert lab.finish(lab.start("/bin/true")).of(ProcessExited)
+"""
+
+
+def test_a_bpffs_that_another_mount_hides_is_not_taken_for_ours() -> None:
+    """It is listed in mountinfo all the same; a set of one's own is made in what is shown."""
+    with WitnessLab() as lab:
+        script = f'mount -t tmpfs none {pins.OWN_BPFFS.parent.parent}; exec "$@"'
+        words = ("unshare", "--mount", "--propagation", "private", "sh", "-ec", script, "sh", sys.executable)
+        subprocess.run((*words, "-c", HIDDEN, str(HERE), str(HERE.parent.parent)), check=True)
+        assert lab.finish(lab.start("/bin/true")).of(ProcessExited)
+
+
 @pytest.mark.usefixtures("_alone")
 def test_parent_that_was_made_again_is_watched() -> None:
     """When ``supervise/`` went and came back under another id, a set that was left for the old one is replaced."""

@@ -63,3 +63,28 @@ def test_what_was_gone_at_the_capture_is_part_of_it(lab: Lab) -> None:
     assert b"old" in (kept / "gone").read_bytes()
     (kept / "gone").unlink()
     assert lab.call("verify", "last").returncode == 1
+
+
+@pytest.mark.parametrize("change", ["content", "added", "gone"])
+def test_a_stage_that_was_kept_and_changed_is_found(lab: Lab, change: str) -> None:
+    """What could still be applied is what the log says, or it is not verified."""
+    lab.sh("mkdir d; echo 1 > d/out", "--commit", "never")
+    upper = run_of(lab) / "stage/upper"
+    assert lab.call("verify", "last").returncode == 0
+    match change:
+        case "content":
+            (upper / "d/out").write_text("2\n")
+        case "added":
+            (upper / "more").write_text("")
+        case _:
+            (upper / "d/out").unlink()
+    found = lab.call("verify", "last")
+    assert (found.returncode, b"stage" in found.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("word", ["commit", "discard"])
+def test_a_stage_that_was_applied_or_thrown_away_is_no_tampering(lab: Lab, word: str) -> None:
+    """Both are the user's own doing, and leave the run as good as it was."""
+    lab.sh("mkdir d; echo 1 > d/out", "--commit", "never")
+    assert lab.call(word, "last").returncode == 0
+    assert lab.call("verify", "last").returncode == 0

@@ -65,14 +65,17 @@ def test_what_nobody_tells_the_time_of_is_not_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("shown", "fired"),
     [
-        ("LoadState=loaded\nLastTriggerUSec=n/a\n", False),
+        ("LoadState=loaded\nActiveState=active\nLastTriggerUSec=n/a\n", False),
         ("LoadState=loaded\nLastTriggerUSec=Mon 2026-11-30 14:00:00 UTC\n", True),
-        ("LoadState=loaded\nExecMainStartTimestamp=\nLastTriggerUSec=0\n", False),
+        ("LoadState=loaded\nActiveState=active\nLastTriggerUSec=0\n", False),
+        ("LoadState=loaded\nActiveState=inactive\nLastTriggerUSec=n/a\n", None),
+        ("LoadState=loaded\nActiveState=inactive\nExecMainStartTimestamp=\n", None),
+        ("LoadState=loaded\nActiveState=active\n", None),
         ("LoadState=loaded\nExecMainStartTimestamp=Mon 2026-11-30 14:00:00 UTC\n", True),
         ("LoadState=not-found\nLastTriggerUSec=n/a\n", None),
         ("", None),
     ],
 )
-def test_systemd_is_believed_about_units_that_it_has_loaded(shown: str, fired: bool | None) -> None:  # noqa: FBT001
-    """One that was unloaded may have run before."""
+def test_systemd_is_believed_about_timers_that_are_active(shown: str, fired: bool | None) -> None:  # noqa: FBT001
+    """A unit that was unloaded may have run before, and a `.path` unit says nothing of what it started."""
     assert read_unit(shown)[0] is fired

@@ -246,6 +246,47 @@ def test_content_that_changed_under_attribute_events_only_is_a_gap() -> None:
     assert file_gaps(trial) == ["unexplained-change"]
 
 
+def brought(*, there: bool, moves: tuple[tuple[str, str], ...] = (("d", "e"),)) -> Transcript:
+    """Tell of a file that is written for the first time after a directory brought it."""
+    trial = begun()
+    for old, new in moves:
+        trial.rename(old, new)
+    directory = state(kind=ev.Kind.DIRECTORY)
+    trial.found(moves[0][0], directory, None)
+    trial.found(moves[-1][1], None, directory)
+    first, last = f"{moves[0][0]}/y", f"{moves[-1][1]}/y"
+    trial.found(first, state("1") if there else None, None)
+    trial.found(last, None, state("2"))
+    trial.write(last)
+    return trial
+
+
+@pytest.mark.parametrize("moves", [(("d", "e"),), (("d", "e"), ("e", "f")), (("d", "e"), ("e", "d2"), ("d2", "g"))])
+def test_what_is_touched_only_after_its_directory_was_renamed_has_a_past(moves: tuple[tuple[str, str], ...]) -> None:
+    """The old name is told as renamed, the new one as what came from there, and nothing is unexplained."""
+    trial = brought(there=True, moves=moves)
+    new = history(trial, f"{moves[-1][1]}/y".encode())
+    assert (new.net, kinds(new)) == ("renamed", ["renamed", "modified"])
+    assert history(trial, f"{moves[0][0]}/y".encode()).net == "renamed"
+    assert file_gaps(trial) == []
+
+
+def test_a_renamed_directory_brings_nothing_that_was_not_there() -> None:
+    """A file that nobody made, and that lay nowhere before, is still a gap."""
+    assert file_gaps(brought(there=False)) == ["unexplained-change"]
+
+
+def test_what_was_made_in_a_renamed_directory_has_no_past() -> None:
+    """It came after the rename."""
+    trial = begun()
+    trial.rename("d", "e")
+    trial.found("e/y", None, state("2"))
+    trial.create("e/y")
+    trial.write("e/y")
+    assert (history(trial, b"e/y").net, kinds(history(trial, b"e/y"))) == ("created", ["created", "modified"])
+    assert all(file.path != b"d/y" for file in trial.facts().files)
+
+
 def test_what_lies_in_a_renamed_directory_came_along() -> None:
     """Children that nobody touched are at the new name what they were at the old one."""
     trial = ordinary()
