@@ -39,7 +39,7 @@ T = TypeVar("T")
 LIMIT = 12
 """How much of each list is shown."""
 
-_REASON_WIDTH = 80
+_REASON_WIDTH = 120
 """How much of a reason is told beside a verdict; it is told whole below."""
 
 NOT_SAFE = "Final and clean do not mean safe: they say what was claimed, witnessed and allowed, nothing else."
