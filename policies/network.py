@@ -233,6 +233,10 @@ class NetworkRules:
         """Give the rule that denies a name at a port, for a name said inside a connection, or None."""
         return next((rule for rule in self.deny if rule.meets_port(port) and rule.meets_name(name)), None)
 
+    def allows_name(self, name: str, port: int) -> bool:
+        """Tell whether a rule allows a name at a port, whatever address it leads to."""
+        return any(rule.meets_port(port) and rule.meets_name(name) for rule in self.allow)
+
     def denies_names(self, port: int) -> bool:
         """Tell whether any name is denied at a port, so that what names are said there must be read."""
         return any(rule.network is None and rule.meets_port(port) for rule in self.deny)

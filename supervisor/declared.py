@@ -9,7 +9,6 @@ an error that names its key, before anything runs.
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,11 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from policies.globs import literal
 from policies.types import Policy
 from supervisor.errors import UsageError
+from supervisor.globbing import KERNEL, existing
 from supervisor.launch.mounts import is_below
 from supervisor.values import dataclass, field
 
 _OWN = (b"/tmp", b"/run", b"/dev/shm")
-_KERNEL = (b"/proc", b"/sys", b"/dev")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +68,7 @@ def _absolute(text: str, workspace: bytes) -> str:
 
 
 def _existing(text: str, index: int, workspace: bytes) -> Iterator[tuple[bytes, bytes]]:
-    found = glob.glob(text, recursive=True, include_hidden=True)  # noqa: PTH207 - Path.glob takes no absolute one
+    found = tuple(existing(text, place=f"files.read_deny[{index}]"))
     if not found and not any(wild in text for wild in "*?"):
         message = f"expected a file or a directory, found nothing at {text}: nothing would be hidden"
         hint = "make it before the trial, or name it by a glob"
@@ -86,7 +85,7 @@ def _require_hidden_whole(denied: Mapping[bytes, bytes]) -> None:
     """Refuse to hide a file that has another name which is not hidden: by that it could be read all the same."""
     names: dict[tuple[int, int], tuple[int, list[bytes]]] = {}
     for path in denied:
-        if not any(is_below(path, above) for above in (*_KERNEL, *(denied.keys() - {path}))):
+        if not any(is_below(path, above) for above in (*KERNEL, *(denied.keys() - {path}))):
             for name, found in _files_of(path):
                 if found.st_nlink > 1:
                     names.setdefault((found.st_dev, found.st_ino), (found.st_nlink, []))[1].append(name)
@@ -102,8 +101,8 @@ def _linked(policy: Policy, workspace: bytes) -> Iterator[tuple[bytes, int, int]
     if policy.grade.command is None:
         return
     found = set()
-    for text in policy.grade.reads:
-        for named in glob.iglob(_absolute(text, workspace), recursive=True, include_hidden=True):  # noqa: PTH207 - as below
+    for at, text in enumerate(policy.grade.reads):
+        for named in existing(_absolute(text, workspace), place=f"grade.reads[{at}]"):
             for path, state in _files_of(os.fsencode(named)):
                 if state.st_nlink > 1 and (state.st_dev, state.st_ino) not in found:
                     found.add((state.st_dev, state.st_ino))
@@ -153,7 +152,7 @@ def _unfit(path: bytes, workspace: bytes, state: bytes, denied: Mapping[bytes, b
         return "the workspace is in it"
     if path in _OWN:
         return "each trial has its own; name a directory below it"
-    if any(is_below(path, kernel) for kernel in _KERNEL) and not is_below(path, b"/dev/shm"):
+    if any(is_below(path, kernel) for kernel in KERNEL) and not is_below(path, b"/dev/shm"):
         return "it is the kernel's"
     if is_below(path, state) or is_below(state, path):
         return "the directory of our runs is there"

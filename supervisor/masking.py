@@ -14,21 +14,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from policies.credentials import absolute_glob
 from supervisor.errors import UsageError
+from supervisor.globbing import KERNEL, existing
 from supervisor.launch.mounts import is_below
 
 LOOKED_AT = 500
 """A trial is to begin soon, and masked are a few small directories mostly."""
-_KERNEL = (b"/proc", b"/sys", b"/dev")
 _OWN = (b"/tmp", b"/run", b"/dev/shm")
 _NEEDED = (b"/etc", b"/bin", b"/sbin", b"/lib", b"/lib64", b"/usr/bin", b"/usr/sbin", b"/usr/lib", b"/usr/lib64")
 """Without one of these, or what they lead to, hardly any program starts."""
-
-
-def existing(pattern: str) -> list[str]:
-    """Give what is there of an absolute glob of Python's kind."""
-    if not glob.has_magic(pattern):
-        return [pattern] if os.path.lexists(pattern) else []
-    return glob.glob(pattern, recursive=True, include_hidden=True)  # noqa: PTH207 - Path.glob takes no absolute one
 
 
 def require_maskable(mask: Sequence[str], *, workspace: str, home: str | None) -> None:
@@ -47,7 +40,7 @@ def require_maskable(mask: Sequence[str], *, workspace: str, home: str | None) -
         if home is None and text.startswith("~"):
             raise UsageError(f"expected a path, got {text}: the user has no home", place=place)
         pattern = absolute_glob(text, home, workspace)
-        for path in _meant(pattern):
+        for path in _meant(pattern, place):
             if wrong := _unfit(path, os.fsencode(workspace)):
                 message = f"expected a path that can be masked, got {os.fsdecode(path)}: {wrong}"
                 hint = None if os.fsdecode(path) == text else f"{text} leads there"
@@ -73,17 +66,17 @@ def linked_files(masked: Iterable[bytes]) -> Iterator[tuple[bytes, os.stat_resul
             yield path, found
 
 
-def _meant(pattern: str) -> Iterator[bytes]:
+def _meant(pattern: str, place: str) -> Iterator[bytes]:
     """Give what a glob means here and now, free of symlinks, and a plain path itself: the kernel's come and go."""
     if not glob.has_magic(pattern):
         yield os.fsencode(os.path.normpath(pattern))
-    yield from (os.path.realpath(os.fsencode(path)) for path in existing(pattern))
+    yield from (os.path.realpath(os.fsencode(path)) for path in existing(pattern, place=place))
 
 
 def _unfit(path: bytes, workspace: bytes) -> str | None:
     if path in _OWN:
         return "each trial has its own, with nothing of the host's in it"
-    if any(is_below(path, kernel) for kernel in _KERNEL) and not is_below(path, b"/dev/shm"):
+    if any(is_below(path, kernel) for kernel in KERNEL) and not is_below(path, b"/dev/shm"):
         return "it is the kernel's, and each trial has its own"
     if is_below(workspace, path):
         return "the workspace is in it"

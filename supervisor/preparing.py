@@ -22,6 +22,7 @@ from supervisor.canary import Canary
 from supervisor.credentials import Credentials, prepare_credentials
 from supervisor.declared import Declared, device_number, find_declared
 from supervisor.errors import UsageError
+from supervisor.globbing import existing
 from supervisor.launch import trial_notes
 from supervisor.launch.boxspec import BoxSpec
 from supervisor.launch.cgroup import find_root
@@ -37,7 +38,7 @@ from supervisor.log.keys import ENVIRONMENT, KeyStore, SigningKey, parse_signing
 from supervisor.log.room import find_wait_s
 from supervisor.machine import boot_id, machine_id
 from supervisor.manifest import Started, describe_run
-from supervisor.masking import existing, require_maskable
+from supervisor.masking import require_maskable
 from supervisor.redacting import redact_policy
 from supervisor.request import RunRequest, check_request
 from supervisor.streams import is_open

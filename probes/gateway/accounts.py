@@ -76,6 +76,12 @@ class Counted:
     bytes_in: int = 0
     kept_bytes: int = 0
 
+    def take_back(self, unsent: int) -> None:
+        """Count as kept what was to be passed on and never could be: a server that was not reached was sent nothing."""
+        unsent = min(unsent, self.bytes_out)
+        self.bytes_out -= unsent
+        self.kept_bytes += unsent
+
 
 def what_it_names(first: bytes) -> Iterator[str]:
     """Give the host that the first bytes of a client name, for the record only; nothing when they name none."""

@@ -377,6 +377,8 @@ def _decide(
     questions.load()
     if tools.inspecting is not None:
         tools.inspecting.load()
+    if policy.default is NetworkDefault.SINKHOLE:
+        importlib.import_module("probes.gateway.sinkhole")  # where we are installed, nobody may be let in
     hold = release = None
     if tools.memory >= 0:
         from probes.gateway.holding import Hold  # noqa: PLC0415

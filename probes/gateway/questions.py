@@ -6,6 +6,7 @@ of such a name is told that there is none, so that no key for an encrypted hello
 
 from __future__ import annotations
 
+import codecs
 from enum import StrEnum
 from functools import cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -83,7 +84,11 @@ def _dns() -> Any:  # noqa: ANN401 - it ships no types
 
 
 def load() -> None:
-    """Import dnslib: before the first question, by somebody who may still read it."""
+    """Import all that an answer takes, also what Python imports by itself: names of pointers are encoded by a codec.
+
+    Call it before the first question, as somebody who may still read it.
+    """
+    codecs.lookup("idna")
     _dns()
 
 

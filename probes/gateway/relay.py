@@ -427,6 +427,7 @@ class Connection:
         if not self._account:
             self._tell_allowed(None)  # it was used for nothing
         self._account = "done"
+        self._counted.take_back(len(self._early) + (len(self._server.waiting) if self._server is not None else 0))
         host = self._speech.said.host
         account = partial(self._of().closed, "allowed", host, self._counted, time_ns=boottime_ns(), error=error)
         self._service.tell(account, self.source)

@@ -333,6 +333,8 @@ class Speech:
         if place.by_address:
             return rules.decide(None, place.leads_to, place.port)
         reason = f"{how} {name}, which {place.address} was no answer for"
+        if rules.allows_name(name, place.port):
+            raise Refused(f"{reason}; it is allowed where its own look-up leads", host=name)
         raise Refused(reason, host=name, would_allow=f"--allow {written(name, place.port)}")
 
     def judge_request(self, head: RequestHead) -> Decision:

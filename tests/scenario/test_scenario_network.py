@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from scenario_lab import Lab
 from scenario_network import Acted, act, digesting, greeting, options, serving, web
+
+import policies
+import probes
+import supervisor
 
 pytestmark = pytest.mark.kernel("witness", "overlay", "cgroup", "gateway")
 
@@ -229,3 +234,30 @@ for name in ("169.254.169.254", "10.1.2.3", "64:ff9b::7f00:1"):
             assert acted.flows(ip=name, decision="blocked")
         assert host.told == []
         assert acted.flows(host="api.test", decision="allowed")
+
+
+PRIVATE = """
+act("pointer", lambda: socket.gethostbyaddr(socket.gethostbyname("api.test"))[0])
+def swallowed():
+    sock = socket.create_connection(("203.0.113.9", 80), 5)
+    sock.sendall(b"for nobody")
+    sock.close()
+    return "sent"
+act("swallowed", swallowed)
+"""
+
+
+def test_it_works_where_only_its_owner_may_read(lab: Lab, tmp_path: Path) -> None:
+    """The gateway is nobody when it decides, who may not read below another's home: by then it has all it needs."""
+    place = tmp_path / "private"
+    place.mkdir(mode=0o700)
+    for package in (supervisor, policies, probes):
+        whole_package = Path(package.__path__[0])
+        shutil.copytree(whole_package, place / whole_package.name, ignore=shutil.ignore_patterns("__pycache__"))
+    lab.environ["PYTHONPATH"] = str(place)
+    policy = tmp_path / "policy.toml"
+    policy.write_text('schema = 1\nname = "sink"\n[network]\ndefault = "sinkhole"\n', encoding="utf-8")
+    tried = act(lab, PRIVATE, "--policy", str(policy))
+    assert tried.results == {"pointer": "api.test", "swallowed": "sent"}
+    assert tried.flows(ip="203.0.113.9", decision="sinkholed")
+    assert tried.ran.finality == "final", tried.ran.err

@@ -26,6 +26,15 @@ def require(workspace: Path, *mask: str) -> None:
     require_maskable(mask, workspace=str(workspace), home=str(workspace.parent))
 
 
+def test_a_symlink_to_the_kernels_files_costs_nothing(workspace: Path) -> None:
+    """A glob over all of a workspace is looked up in it, not in each process's root, and refused where it leads."""
+    (workspace / "all").symlink_to("/proc")
+    (workspace / "0up").symlink_to("/proc/self/root/proc")
+    require(workspace, "**/file")
+    with pytest.raises(UsageError, match="the kernel's"):
+        require(workspace, "*/**")
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

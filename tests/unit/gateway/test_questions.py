@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from ipaddress import ip_address
 
 import dnslib
@@ -27,6 +29,39 @@ def asked(name: str, record: str = "A", *, rules: NetworkRules = RULES, answers:
     question = read_question(dnslib.DNSRecord.question(name, record).pack())
     assert question is not None
     return judge_question(question, rules, answers or Answers(), hostname="trial")
+
+
+_ALONE = """
+import sys
+from policies.network import NetworkRules
+from policies.types import NetworkDefault
+from probes.gateway import questions
+from probes.gateway.answers import Answers
+
+answers = Answers()
+rules = NetworkRules.from_texts(NetworkDefault.DENY, allow=("api.test",), maps=("api.test:443=127.0.0.1:1",))
+questions.load()
+
+def refuse(event, args):
+    if event == "import":
+        raise ImportError(args[0])
+
+sys.addaudithook(refuse)
+for wire in map(bytes.fromhex, sys.argv[1:]):
+    asked = questions.read_question(wire)
+    judged = questions.judge_question(asked, rules, answers, hostname="trial")
+    assert questions.write_answer(asked, judged, datagram=True)
+"""
+
+
+def test_nothing_is_imported_for_an_answer() -> None:
+    """Whoever answers is nobody by then, and Python may be installed where nobody may read: a codec is read late."""
+    names = ("api.test", "evil.test", "1.0.0.127.in-addr.arpa", "1.0.18.198.in-addr.arpa", "trial", "localhost")
+    wires = [dnslib.DNSRecord.question(name, kind).pack() for name in names for kind in ("A", "AAAA", "PTR", "TXT")]
+    wires.append(wires[0].replace(b"api", b"\xc3\xbcx"))
+    alone = [sys.executable, "-c", _ALONE, *(wire.hex() for wire in wires)]
+    done = subprocess.run(alone, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_allowed_name_is_looked_up() -> None:

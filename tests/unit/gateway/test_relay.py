@@ -16,7 +16,7 @@ from probes.gateway.loop import Loop
 from probes.gateway.relay import HELD, Connection
 from probes.gateway.speech import find_place
 from probes.gateway.tls_end import TlsEnd
-from supervisor.events import Event, Origin
+from supervisor.events import ConnectionClosed, Event, Origin
 
 FLOOD = bytes(64 * 1024)
 SOCKET_BYTES = 8 << 20
@@ -96,6 +96,24 @@ def test_a_client_waits_for_a_server_that_reads_nothing() -> None:
         assert HELD <= service.received_bytes < SOCKET_BYTES + 2 * HELD
         connection.close()
         client.close()
+
+
+def test_what_a_server_was_never_sent_counts_as_kept() -> None:
+    """A server that refuses was told nothing, so that nothing another run could meet is left there."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    service, client, connection = begin(port)
+    client.send(b"raw bytes that name nobody\n")
+    connection.begin()
+    for _ in range(20):
+        if isinstance(service.told[-1], ConnectionClosed):
+            break
+        turn(service)
+    closed = service.told[-1]
+    assert isinstance(closed, ConnectionClosed)
+    assert (closed.bytes_out, closed.kept_bytes) == (0, 27)
+    assert closed.error is not None
+    client.close()
 
 
 def test_a_client_of_an_inspected_server_that_never_answers_waits() -> None:

@@ -64,6 +64,13 @@ def test_a_request_for_another_name_is_refused_and_says_what_would_allow_it() ->
     assert why.would_allow == "--allow evil.test:80"
 
 
+def test_no_option_is_named_for_a_name_that_is_allowed_elsewhere() -> None:
+    """It is allowed already: what is wrong is that the connection goes where another name leads."""
+    why = refusal(speech("api.test:80", "other.test:80"), b"GET / HTTP/1.1\r\nHost: other.test\r\n\r\n")
+    assert why.would_allow is None
+    assert "its own look-up" in why.reason
+
+
 def test_every_request_of_a_connection_is_judged() -> None:
     """A second request, alone or in one write with the first, must name the host too."""
     assert refusal(speech(), GET, EVIL).host == "evil.test"
