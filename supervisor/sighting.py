@@ -33,7 +33,7 @@ def look_at_found(trial: Trial, stage: Stage | InPlace, facts: Facts, workspace:
     In its places that is all of them, with what was there. Elsewhere it is what was touched since there are runs here:
     nothing else can be what another run, or somebody after one, changed.
     """
-    met = paths_met(facts, workspace)
+    met = paths_met(facts, workspace, tuple(trial.prepared.declared.shared))
     shared = [path for path in met if trial.sharing is not None and trial.sharing.states.covers(path)]
     rest = met.keys() - set(shared)
     worked = [path for path in rest if is_below(path, workspace)]

@@ -113,6 +113,11 @@ class Sight(msgspec.Struct, frozen=True, array_like=True, gc=False):
     state: str | None = None
 
     @property
+    def is_directory(self) -> bool:
+        """Whether a directory lay there."""
+        return bool(self.inode) and not self.names
+
+    @property
     def stamp(self) -> tuple[int, int, int, int, int]:
         """What moves whenever anything is done to it: whoever can write it cannot set the change time."""
         return self.device, self.inode, self.size_bytes, self.mtime_ns, self.ctime_ns

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _ID = re.compile(r"\d{8}-\d{6}-([0-9a-z]+)")
 _IN_TEXT = re.compile(r"\d{8}-\d{6}-[0-9a-z]+")
 _CLOSING = {
-    "met-a-change": "a place of its own for each run, or writes that stay staged (`--commit never`)",
+    "met-a-change": "a place of its own for each run; for a workspace also `--commit never`, which keeps it staged",
     "workspace-reused": "`--commit never`, or a workspace of its own for each run",
     "met-a-lock": "a file of its own for each run to lock, or one run after the other",
     "contention": "more room or time, or one run after the other",

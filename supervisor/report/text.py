@@ -41,6 +41,9 @@ T = TypeVar("T")
 LIMIT = 12
 """How much of each list is shown."""
 
+_REASON_WIDTH = 120
+"""How much of a reason is told beside a verdict; it is told whole below."""
+
 NOT_SAFE = "Final and clean do not mean safe: they say what was claimed, witnessed and allowed, nothing else."
 
 
@@ -79,7 +82,7 @@ def _never_judged(run: str) -> Iterator[Line]:
 def _verdicts(completion: Completion, *, trusted: bool) -> Iterator[Line]:
     doubt = "" if trusted else " (unverified)"
     yield line(f"{'finality':<12}", verdict_span(completion.finality.verdict), doubt, _label(completion))
-    yield line(f"{'separation':<12}", verdict_span(completion.separation.verdict), doubt, _assumed(completion))
+    yield line(f"{'separation':<12}", verdict_span(completion.separation.verdict), doubt, _rests_on(completion))
     violations = completion.scope.violations
     about = f": {count(len(violations), 'violation')}" if violations else ""
     yield line(f"{'scope':<12}", verdict_span(completion.scope.verdict), doubt, about)
@@ -95,9 +98,14 @@ def _label(completion: Completion) -> str:
     return f": {', '.join(words)}" if words else ""
 
 
-def _assumed(completion: Completion) -> str:
-    assumptions = completion.separation.assumptions
-    return f": with {count(len(assumptions), 'assumption')}, listed below" if assumptions else ""
+def _rests_on(completion: Completion) -> str:
+    """Name what leaves it open, which no assumption does, before the assumptions are counted."""
+    separation = completion.separation
+    reasons = separation.reasons[:1] if separation.verdict != "separate" else ()
+    words = [trim(harmless(reason.text), _REASON_WIDTH) for reason in reasons]
+    if separation.assumptions:
+        words.append(f"with {count(len(separation.assumptions), 'assumption')}, listed below")
+    return f": {'; '.join(words)}" if words else ""
 
 
 def _what_was_run(completion: Completion) -> Iterator[Line]:

@@ -11,11 +11,14 @@ The laws:
    time is.
 3. What was put back to what was there before the other run changed anything carries nothing of it: that is told, and
    parts nobody.
+4. The sight of a directory is that of its names and attributes. Outside of a run's own places it comes from who could
+   change those: a run that worked in a place deeper inside, as in one of many workspaces side by side, could not.
+5. A file outside of a run's own places may have come from whoever met it too, and changed anything anywhere.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -37,6 +40,9 @@ _NAMED = 3
 
 _Source = tuple[int, int]
 """Since when a run changed a place, and which run."""
+
+_Spot = tuple[bytes, str]
+"""Where something was seen, and what of it: all of a ``place``, or outside of those a ``directory`` or a ``file``."""
 
 
 class _Seen(NamedTuple):
@@ -86,12 +92,18 @@ class Between:
         self._placed = Placed(
             (place, (since_ns, run)) for run, head in enumerate(heads) for place, since_ns in head.wrote
         )
-        self._sources: dict[bytes, list[_Source]] = {}
+        self._writers = sorted(
+            (min(since_ns for _, since_ns in head.wrote), run) for run, head in enumerate(heads) if head.wrote
+        )
+        self._since = {run: since_ns for since_ns, run in self._writers}
+        self._sources: dict[_Spot, list[_Source]] = {}
+        self._met: dict[bytes, set[int]] = {}
         self._stamps: dict[int, int] = {}
         self._doubted: set[bytes] = set()
         self._wanted: set[bytes] = set()
         self._found: dict[bytes, list[_Seen]] = {}
         self._left: dict[bytes, list[_Seen]] = {}
+        self._history: dict[bytes, list[_Seen]] = {}
         self._files: set[tuple[int, int]] = set()
         self._made: dict[tuple[int, ...], int] = {}
         self._changes: dict[bytes, list[_Changed]] = {}
@@ -103,7 +115,9 @@ class Between:
     def begin(self, run: int, index: RunIndex) -> None:
         """Find the paths that may have been changed by somebody else: all others are forgotten at once."""
         for sight in index.found:
-            sources = self._sources_of(self._place(run, sight.path))
+            spot = self._spot(run, sight)
+            # Who met a file is not known yet.
+            sources = self._writers if spot[1] == "file" else self._sources_of(spot)
             if not sources:
                 continue
             first_ns = next((since_ns for since_ns, source in sources if source != run), _FOR_EVER)
@@ -128,9 +142,14 @@ class Between:
                 self._left.setdefault(sight.path, []).append(_Seen(index.left_ns, run, sight))
         for contact in index.contacts:
             if contact.path in self._doubted:
-                self._events.setdefault((run, contact.path), contact.events)
+                self._meet(run, contact)
             if contact.how == "changed":
                 self._change(run, contact)
+
+    def _meet(self, run: int, contact: Contact) -> None:
+        self._events.setdefault((run, contact.path), contact.events)
+        if run in self._since:
+            self._met.setdefault(contact.path, set()).add(run)
 
     def _change(self, run: int, contact: Contact) -> None:
         span = _Changed(contact.first_ns, contact.last_ns, run)
@@ -139,23 +158,30 @@ class Between:
         if (parent := parent_of(contact.path)) in self._wanted:
             self._entries.setdefault(parent, []).append(span)
 
-    def _place(self, run: int, path: bytes) -> bytes:
+    def _spot(self, run: int, sight: Sight) -> _Spot:
         """Give the place of a run that a path lies in; outside of them it stands for itself."""
         head = self._heads[run]
-        inside = (place for place in (*head.places, head.workspace) if place and is_in(path, place))
-        return max(inside, key=len, default=path)
+        inside = [place for place in (*head.places, head.workspace) if place and is_in(sight.path, place)]
+        if inside:
+            return max(inside, key=len), "place"
+        return sight.path, "directory" if sight.is_directory else "file" if sight.inode else "place"
 
-    def _sources_of(self, place: bytes) -> list[_Source]:
-        if place not in self._sources:
-            self._sources[place] = sorted(set(self._placed.overlapping(place)))
-        return self._sources[place]
+    def _sources_of(self, spot: _Spot) -> list[_Source]:
+        """Give the runs that it may have come from, and since when; of a file that is known after `go_on`."""
+        if spot not in self._sources:
+            path, what = spot
+            # Whoever changed a name in a directory had a place that holds it: the root of a place is a mount.
+            near = self._placed.holding(path) if what == "directory" else self._placed.overlapping(path)
+            also = ((self._since[run], run) for run in self._met.get(path, ()) if what == "file")
+            self._sources[spot] = sorted({*near, *also})
+        return self._sources[spot]
 
     # -- answering -------------------------------------------------------------------------------------------------
 
     def pairs(self) -> Iterator[Finding]:
         """Give a finding for every run that found something, and each that it may have come from."""
-        for run, place, unknown in self._unknown():
-            for since_ns, source in self._sources_of(place):
+        for run, spot, unknown in self._unknown():
+            for since_ns, source in self._sources_of(spot):
                 if source == run:
                     continue
                 carried = [one for one in unknown if since_ns < one.bound_ns]
@@ -167,31 +193,31 @@ class Between:
 
     def units(self) -> Iterator[Finding]:
         """Give findings that join what `pairs` would join: each source once, and each run with the first of them."""
-        joined: dict[bytes, int] = {}
-        for run, place, unknown in self._unknown():
-            sources = self._sources_of(place)
+        joined: dict[_Spot, int] = {}
+        for run, spot, unknown in self._unknown():
+            sources = self._sources_of(spot)
             bound_ns = max(one.bound_ns for one in unknown)
             end = bisect_left(sources, (bound_ns, -1))
-            start = min(joined.get(place, 0), end)
+            start = min(joined.get(spot, 0), end)
             first = next((number for number in range(end) if sources[number][1] != run), None)
             for number in dict.fromkeys((*([first] if first is not None else []), *range(start, end))):
                 if sources[number][1] != run:
                     yield self._finding(sources[number][1], run, [max(unknown, key=lambda one: one.bound_ns)])
-            joined[place] = max(joined.get(place, 0), end)
+            joined[spot] = max(joined.get(spot, 0), end)
 
-    def _unknown(self) -> Iterator[tuple[int, bytes, list[_Unknown]]]:
+    def _unknown(self) -> Iterator[tuple[int, _Spot, list[_Unknown]]]:
         """Give the paths that each run found changed by nobody known, by the place that they lie in."""
-        by_run: dict[tuple[int, bytes], list[_Unknown]] = {}
+        by_run: dict[tuple[int, _Spot], list[_Unknown]] = {}
         for path in sorted(self._found):
             for seen in self._found[path]:
-                place = self._place(seen.run, path)
+                spot = self._spot(seen.run, seen.sight)
                 before_ns = self._when(path, seen)
                 if before_ns is not None:
                     was_so_ns = self._was_so_ns(path, seen)
                     unknown = _Unknown(path, before_ns, was_so_ns, bool(seen.sight.inode))
-                    by_run.setdefault((seen.run, place), []).append(unknown)
-        for (run, place), found in sorted(by_run.items()):
-            yield run, place, found
+                    by_run.setdefault((seen.run, spot), []).append(unknown)
+        for (run, spot), found in sorted(by_run.items()):
+            yield run, spot, found
 
     def _when(self, path: bytes, seen: _Seen) -> int | None:
         """Tell when the latest an unknown change of what a run found was made; None when all of it is known."""
@@ -210,22 +236,14 @@ class Between:
         changed_ns = seen.sight.ctime_ns + TICK_NS
         elsewhere = self._made.get(seen.sight.stamp, seen.run) != seen.run  # so left by a run, by another name
         if not elsewhere and not any(self._may_be(span, changed_ns) for span in changes if span.run not in told):
-            sources = self._sources_of(self._place(seen.run, path))
-            if any(since_ns < changed_ns for since_ns, run in sources if run != seen.run):
+            sources = self._sources_of(self._spot(seen.run, seen.sight))
+            if next((since_ns for since_ns, run in sources if run != seen.run), _FOR_EVER) < changed_ns:
                 return changed_ns
         return self._replaced(path, seen, changes)
 
     def _replaced(self, path: bytes, seen: _Seen, changes: Sequence[_Changed]) -> int | None:
         """Tell when something that lay there in the sight of an earlier run was replaced at the latest; None: not."""
-        earlier = max(
-            (
-                one
-                for one in (*self._left.get(path, ()), *self._found[path])
-                if one.run != seen.run and one.at_ns <= seen.at_ns
-            ),
-            key=lambda one: (one.at_ns, one.run),
-            default=None,
-        )
+        earlier = self._earlier(path, seen)
         if earlier is None or _same(earlier.sight, seen.sight) or not (earlier.sight.inode or seen.sight.inode):
             return None
         moved = (span for name in above(path) for span in self._changes.get(name, ()))
@@ -236,6 +254,15 @@ class Between:
             if span.run != seen.run
         )
         return None if any(known) else seen.at_ns
+
+    def _earlier(self, path: bytes, seen: _Seen) -> _Seen | None:
+        """Give what another run saw of a path last, before this one."""
+        if path not in self._history:
+            sights = reversed((*self._left.get(path, ()), *self._found[path]))
+            self._history[path] = sorted(sights, key=lambda one: (one.at_ns, one.run))
+        history = self._history[path]
+        until = bisect_right(history, seen.at_ns, key=lambda one: one.at_ns)
+        return next((history[n] for n in range(until - 1, -1, -1) if history[n].run != seen.run), None)
 
     def _may_be(self, span: _Changed, at_ns: int) -> bool:
         return span.first_ns <= at_ns <= self._end_ns(span) + 2 * TICK_NS
@@ -259,7 +286,7 @@ class Between:
     def _finding(self, source: int, run: int, unknown: Sequence[_Unknown]) -> Finding:
         text = (
             f"{_names(unknown)}: changed by somebody who is no run that is known, after {self._heads[source].run} had "
-            f"begun to change things there, and {self._heads[run].run} found it so"
+            f"begun to change things, and {self._heads[run].run} found it so"
         )
         events = self._cited(run, unknown)
         return Finding(runs=(source, run), verdict="unresolved", rule="unknown-writer", text=text, events=events)

@@ -17,13 +17,16 @@ from supervisor.evidence.naming import show
 from supervisor.evidence.said import GradeRun
 from supervisor.verdict.adapters import addresses, is_unwitnessed, paths
 from supervisor.verdict.judge import Judgement
+from supervisor.verdict.placed import is_in
 from supervisor.verdict.run_index import Contact, Lock, Mark, RunIndex, Secret, Server
 
 _CONTENDED_ERRORS = {
     11: "EAGAIN", 12: "ENOMEM", 23: "ENFILE", 26: "ETXTBSY", 28: "ENOSPC", 37: "ENOLCK", 122: "EDQUOT",
 }  # fmt: skip
 _CONTENDED_ANSWERS = {429: "too many requests", 503: "service unavailable"}
-_KERNEL = (b"/proc/", b"/sys/", b"/dev/")
+_OWN_TO_GRADERS = (b"/proc", b"/sys", b"/dev", b"/run")
+_OWN_TO_TRIALS = (*_OWN_TO_GRADERS, b"/tmp", b"/etc/resolv.conf", b"/etc/hosts", b"/etc/hostname")
+"""What a box brings itself: by these names no trial, and no grader, sees anything of the host."""
 _KEPT_EVENTS = 3
 
 
@@ -63,7 +66,7 @@ def index_run(
         ended_ns=ended_ns + offset_ns,
         workspace=workspace,
         places=places,
-        contacts=tuple(_contacts(facts, policy, run, workspace, frozenset(left), offset_ns)),
+        contacts=tuple(_contacts(facts, policy, run, (workspace, *places), frozenset(left), offset_ns)),
         staged=tuple(_staged(facts, policy, workspace, offset_ns)),
         servers=tuple(_servers(facts, policy, offset_ns)),
         secrets=tuple(_secrets(facts, run)),
@@ -75,33 +78,55 @@ def index_run(
     )
 
 
-def paths_met(facts: Facts, workspace: bytes) -> dict[bytes, bool]:
-    """Give the paths of the host that a run met, and of each whether that nothing was there was met too."""
+def paths_met(facts: Facts, workspace: bytes, places: tuple[bytes, ...] = ()) -> dict[bytes, bool]:
+    """Give the paths of the host that a run met, and of each whether that nothing was there was met too.
+
+    Args:
+        facts: of the run.
+        workspace: absolute, as the host names it.
+        places: the shared ones.
+    """
     met = {_absolute(history, workspace): False for history in facts.files if history.in_workspace or history.shared}
-    met |= dict.fromkeys(
-        (read.path for read in facts.reads if read.how != "looked" and not read.path.startswith(_KERNEL)), False
-    )
+    met |= {read.path: False for read in _reads_of_host(facts, (workspace, *places)) if read.how != "looked"}
     for touch in facts.touches:
         met[touch.path] = met.get(touch.path, False) or touch.error is not None
     for grade in facts.grades:
-        inside = (path for path in (*grade.footprint, *grade.listed) if path != EVERYTHING)
-        for path in (*(path for path in grade.elsewhere if path != EVERYTHING), *inside):
-            met.setdefault(workspace.rstrip(b"/") + b"/" + path if not path.startswith(b"/") else path, False)
+        inside = (_in_workspace(path, workspace) for path in (*grade.footprint, *grade.listed) if path != EVERYTHING)
+        for path in (*_elsewhere(grade), *inside):
+            met.setdefault(path, False)
     return met
+
+
+def _reads_of_host(facts: Facts, shown: tuple[bytes, ...]) -> Iterator[Touch]:
+    """Leave out what the box brings itself; what is shown of the host may lie below it."""
+    for read in facts.reads:
+        if not _is_in_any(read.path, _OWN_TO_TRIALS) or _is_in_any(read.path, shown):
+            yield read
+
+
+def _elsewhere(grade: GradeRun) -> Iterator[bytes]:
+    """Give what a grader met of the host, outside of the workspace."""
+    return (path for path in grade.elsewhere if path != EVERYTHING and not _is_in_any(path, _OWN_TO_GRADERS))
+
+
+def _is_in_any(path: bytes, places: tuple[bytes, ...]) -> bool:
+    return any(is_in(path, place) for place in places if place)
 
 
 # -- contacts with files -------------------------------------------------------------------------------------------
 
 
 def _contacts(
-    facts: Facts, policy: Policy, run: str, workspace: bytes, left: frozenset[bytes], offset_ns: int
+    facts: Facts, policy: Policy, run: str, shown: tuple[bytes, ...], left: frozenset[bytes], offset_ns: int
 ) -> Iterator[Contact]:
+    """Give every contact with files; ``shown`` are the workspace and the shared places."""
+    workspace = shown[0]
     states = {_absolute(history, workspace): history for history in facts.files}
     for touch in facts.touches:
         yield _touched(touch, states.get(touch.path), offset_ns)
     told = {touch.path for touch in facts.touches}
-    for read in facts.reads:
-        if read.path in told or read.path.startswith(_KERNEL) or _own(states.get(read.path)):
+    for read in _reads_of_host(facts, shown):
+        if read.path in told or _own(states.get(read.path)):
             continue
         if read.how != "looked" or not left.isdisjoint(read.path.split(b"/")):
             yield _touched(read, None, offset_ns)
@@ -148,12 +173,12 @@ def _graded(
 
     Of an example (``selftest:``) the paths of the workspace are the example's own.
     """
-    met = dict.fromkeys((path for path in grade.elsewhere if path != EVERYTHING), "read")
+    met = dict.fromkeys(_elsewhere(grade), "read")
     if not grade.state.startswith("selftest:"):
         inside = dict.fromkeys(grade.footprint, "looked") | dict.fromkeys(grade.listed, "listed")
         for path, how in inside.items():
             whole = path in {EVERYTHING, b"."}
-            met[workspace if whole else workspace.rstrip(b"/") + b"/" + path] = "listed" if whole else how
+            met[workspace if whole else _in_workspace(path, workspace)] = "listed" if whole else how
     for path, how in met.items():
         if not _own(states.get(path)):
             yield Contact(path, how, grade.began_ns + offset_ns, grade.ended_ns + offset_ns, grade.events)
@@ -170,9 +195,12 @@ def _staged(facts: Facts, policy: Policy, workspace: bytes, offset_ns: int) -> I
 
 
 def _absolute(history: FileHistory, workspace: bytes) -> bytes:
-    if not history.in_workspace:
-        return history.path
-    return workspace if history.path == b"." else workspace.rstrip(b"/") + b"/" + history.path
+    return _in_workspace(history.path, workspace) if history.in_workspace else history.path
+
+
+def _in_workspace(path: bytes, workspace: bytes) -> bytes:
+    """Give a path that is relative to the workspace as an absolute one."""
+    return workspace if path == b"." else workspace.rstrip(b"/") + b"/" + path
 
 
 def _touched(touch: Touch, history: FileHistory | None, offset_ns: int) -> Contact:

@@ -26,6 +26,15 @@ class Placed(Generic[T]):
             if not self._sorted[start].startswith(top):
                 break
             yield from self._found[self._sorted[start]]
+        yield from self._above(top)
+
+    def holding(self, place: bytes) -> Iterator[T]:
+        """Give what is kept at a place and above it."""
+        top = _top(place)
+        yield from self._found.get(top, ())
+        yield from self._above(top)
+
+    def _above(self, top: bytes) -> Iterator[T]:
         parts = top.split(b"/")
         for depth in range(1, len(parts) - 1):
             yield from self._found.get(b"/".join(parts[:depth]) + b"/", ())

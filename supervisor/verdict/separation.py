@@ -15,7 +15,7 @@ from supervisor.verdict.completion import OpenEffect, OpenRoute, Reason, Separat
 from supervisor.verdict.open_effects import IN_SHARED
 from supervisor.verdict.situation import Situation
 
-_COUNTING = "it is about counting runs, not about this one's label"
+_COUNTING = "about counting runs, not about this one's label"
 
 
 def judge_separation(situation: Situation, effects: tuple[OpenEffect, ...]) -> Separation:
@@ -45,7 +45,7 @@ def _open(routes: tuple[OpenRoute, ...], policy: Policy) -> Iterator[Reason]:
         text = f"{route.route}: {route.text}"
         if route.route == Route.FILE:
             closing = "" if route.text.startswith(IN_SHARED) else f" ({_to_close(policy)})"
-            text += f"; a later run can meet them there{closing}; {_COUNTING}"
+            text = f"{_COUNTING}: {text}; a later run can meet them{closing}"
         yield Reason(rule="open-route", text=text, events=route.events)
 
 

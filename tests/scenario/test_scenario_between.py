@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -196,3 +197,46 @@ def test_a_look_at_what_another_run_left_elsewhere_is_seen(
         shutil.rmtree(one)
     edges = json.loads(lab.call("separate", first, second, "--json").stdout)["edges"]
     assert [edge["verdict"] for edge in edges] == ([expected] if expected == "connected" else [])
+
+
+def test_what_a_box_brings_itself_is_no_sight_of_the_host(lab: Lab) -> None:
+    """Somebody changes the host's /tmp, below which both work; the second trial lists its own, and kernel's places."""
+    first = lab.run("--", "sh", "-c", "echo 1 > f").report["run"]
+    with tempfile.TemporaryDirectory(dir="/tmp"):
+        pass
+    twin = Lab(lab.home, lab.work.parent / "twin")
+    twin.work.mkdir()
+    looks = "ls -la /tmp /run /dev/shm; ls /dev /proc /sys > /dev/null"
+    second = twin.run("--commit", "never", "--", "sh", "-c", looks).report["run"]
+    assert json.loads(lab.call("separate", first, second, "--json").stdout)["edges"] == []
+
+
+def side_by_side(lab: Lab, script: str, meanwhile: Callable[[Path], object]) -> dict[str, Any]:
+    """Grade three runs in workspaces beside their grader, which lists where they lie; gives the answer about them."""
+    top = lab.work.parent / "st"
+    top.mkdir()
+    (top / "known").write_text("first")
+    (top / "check.sh").write_text(f"ls {top} && cat {top}/known && grep -q ok out")
+    runs = []
+    for number in range(3):
+        work = top / str(number)
+        work.mkdir()
+        grade = ("--outcome", "out", "--grade", f"sh {top}/check.sh")
+        ran = Lab(lab.home, work).run(*grade, "--", "sh", "-c", f"top={top}\n{script}")
+        assert ran.report["finality"]["label"] == "success"
+        runs.append(ran.report["run"])
+        meanwhile(top)
+    return dict(json.loads(lab.call("separate", *runs, "--json").stdout))
+
+
+def test_runs_in_workspaces_side_by_side_are_separate(lab: Lab) -> None:
+    """The next workspace is made between them, in a directory that every grader lists and no run changed."""
+    answer = side_by_side(lab, "echo ok > out", lambda _: None)
+    assert (len(answer["units"]), answer["edges"]) == (3, [])
+
+
+def test_notes_beside_the_workspaces_that_somebody_changed_between_join_their_readers(lab: Lab) -> None:
+    """Every grader reads them, and whoever wrote them may have read what the run before had made."""
+    answer = side_by_side(lab, "echo ok > out", lambda top: (top / "known").write_text("ok"))
+    assert len(answer["units"]) == 1
+    assert {reason["rule"] for edge in answer["edges"] for reason in edge["reasons"]} == {"unknown-writer"}

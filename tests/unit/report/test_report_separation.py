@@ -40,7 +40,7 @@ def test_the_text_names_units_whole_and_the_rest_briefly() -> None:
         "one more pair is joined through runs in between (`--json` names them)",
         SAMPLES,
         "what would part them:",
-        "  met-a-change: a place of its own for each run, or writes that stay staged (`--commit never`)",
+        "  met-a-change: a place of its own for each run; for a workspace also `--commit never`, which keeps it staged",
     ]
 
 

@@ -182,10 +182,39 @@ def test_two_paths_of_one_place_are_one_place(ground: Ground, path: str, expecte
     assert rules(a, b)[0] == expected
 
 
+def test_the_names_of_a_directory_are_not_what_lies_deeper_in_it() -> None:
+    """Workspaces side by side: somebody makes the next one, and whoever lists them meets nothing of the first run."""
+    deep = did("changed", "/s/1/x", 5)
+    one = run("a", 0, deep, places=(b"/s/1",))
+    listing = run("b", 20, did("listed", "/s", 25), found=(sight("/s", 15, names=0),), places=(b"/s/2",))
+    assert rules(one, listing)[0] == "separate"
+    assert rules(msgspec.structs.replace(one, places=(b"/s",)), listing) == ("unresolved", {"unknown-writer"})
+    assert rules(msgspec.structs.replace(one, places=(b"/",)), listing) == ("unresolved", {"unknown-writer"})
+
+
+@pytest.mark.parametrize(("met", "expected"), [("/t/y", "unresolved"), ("/t/z", "separate")])
+def test_a_file_outside_of_all_places_may_carry_what_a_run_did_that_met_it_too(met: str, expected: str) -> None:
+    """Somebody changed it after that run had changed anything: notes beside the workspaces, as graders read them."""
+    one = run("a", 0, did("changed", "/s/1/x", 5), did("read", met, 6), places=(b"/s/1",))
+    found = (sight("/t/y", 15),)
+    other = run("b", 20, did("read", "/t/y", 25), found=found, places=(b"/s/2",))
+    assert rules(one, other)[0] == expected
+    assert rules(one, msgspec.structs.replace(other, found=(sight("/t/y", 4),)))[0] == "separate"
+
+
+@pytest.mark.parametrize(("names", "inode"), [(1, 7), (0, 0)], ids=["a file", "nothing"])
+def test_what_took_the_place_of_the_directories_above_may_hold_what_was_in_them(names: int, inode: int) -> None:
+    """Only of a directory its names are all that is seen."""
+    one = run("a", 0, did("changed", "/s/1/x", 5), places=(b"/s/1",))
+    found = (sight("/s", 15, names=names, inode=inode),)
+    other = run("b", 20, did("read", "/s", 25), found=found, places=(b"/t",))
+    assert rules(one, other) == ("unresolved", {"unknown-writer"})
+
+
 PATHS = st.sampled_from(["/s", "/s/x", "/s/y", "/s/d/z", "/t/x"])
 TIMES = st.integers(0, 60)
 SIGHTS = st.builds(
-    sight, PATHS, TIMES, inode=st.sampled_from([0, 7, 7, 8]), names=st.sampled_from([1, 1, 2]),
+    sight, PATHS, TIMES, inode=st.sampled_from([0, 7, 7, 8]), names=st.sampled_from([0, 1, 1, 2]),
     state=st.sampled_from([None, "one", "two"]),
 )  # fmt: skip
 CONTACTS = st.builds(did, st.sampled_from(["changed", "read", "listed"]), PATHS, TIMES)
