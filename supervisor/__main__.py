@@ -14,6 +14,9 @@ with suppress(OSError):  # a current directory that is gone has no modules
 
 from supervisor.beginning import begin
 
+INTERRUPTED = 130
+"""What a shell gives for SIGINT."""
+
 
 def entry() -> NoReturn:
     """Run the command line and end the process.
@@ -21,8 +24,11 @@ def entry() -> NoReturn:
     Everything is undone and written when `main` returns. Taking the interpreter apart would only cost 20 ms more.
     """
     words = sys.argv[1:]
-    closed = begin(words)
-    from supervisor.cli import main  # noqa: PLC0415 - the kernel verifies our programs meanwhile
+    try:
+        closed = begin(words)
+        from supervisor.cli import main  # noqa: PLC0415 - the kernel verifies our programs meanwhile
+    except KeyboardInterrupt:  # afterwards `main` sees to it
+        os._exit(INTERRUPTED)
 
     code = main(words, closed=closed)
     for stream in (sys.stdout, sys.stderr):

@@ -13,6 +13,7 @@ The laws:
 
 from __future__ import annotations
 
+import errno
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -54,6 +55,9 @@ from supervisor.evidence.processes import Cast
 _NOT_FOLLOWING = frozenset({"lstat", "readlink", "readlinkat", "lgetxattr", "llistxattr"})
 _WATCHING = frozenset({"inotify_add_watch", "fanotify_mark", "dnotify"})
 _CHANGES = (FileCreated, FileDeleted, FileTruncated, FileChanged)
+_NOT_EMPTY = frozenset({errno.ENOTEMPTY, errno.EEXIST})
+"""What rmdir(2) and rename(2) say of a directory with something in it, by file system."""
+
 _NAMED_GAPS = 10
 
 
@@ -187,7 +191,7 @@ class LookFold:
         if event.error is None or isinstance(event, FileLookedUp):
             yield from _meanings(event, look)
         else:
-            yield look
+            yield from _refused(event, look)
 
     def shared(self) -> tuple[bytes, ...]:
         """Give every name of the shared places."""
@@ -246,6 +250,43 @@ def _meanings(event: FileEvent, look: Look) -> Iterator[Look]:
             yield look._replace(path=event.new_path, how="changed")
         case _:
             yield look._replace(how="changed")
+    yield from _found_empty(event, look)
+
+
+def _found_empty(event: FileEvent, look: Look) -> Iterator[Look]:
+    """Say which directory was learnt to be empty: it could not have been removed or replaced else.
+
+    Whether a directory was replaced is not told. Where none was, nobody else can have changed what is in it.
+    """
+    match event:
+        case FileDeleted(what=Kind.DIRECTORY):
+            yield look
+        case FileRenamed(exchange=False):
+            yield look._replace(path=event.new_path)
+        case _:
+            return
+
+
+def _refused(event: FileEvent, look: Look) -> Iterator[Look]:
+    """Say what a call that failed met: of two names either may be why, and a directory that is not empty was there."""
+    match event:
+        case FileLinked(symbolic=True):  # its target is a text that nobody follows
+            yield look._replace(path=event.new_path)
+        case FileRenamed():
+            yield look
+            yield _seen_full(look._replace(path=event.new_path))
+        case FileLinked():
+            yield look
+            yield look._replace(path=event.new_path)
+        case FileDeleted(what=Kind.DIRECTORY):
+            yield _seen_full(look)
+        case _:
+            yield look
+
+
+def _seen_full(look: Look) -> Look:
+    """Take the error away where it tells of what lies in a directory: that was looked at, and something is there."""
+    return look._replace(error=None) if look.error in _NOT_EMPTY else look
 
 
 class Met(NamedTuple):

@@ -9,7 +9,19 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable
 
-from supervisor.events import Event, FileLookedUp, FileOpened, Kind, ProcessExecuted, ProcessKey
+from supervisor.events import (
+    Event,
+    FileCreated,
+    FileDeleted,
+    FileEvent,
+    FileLinked,
+    FileLookedUp,
+    FileOpened,
+    FileRenamed,
+    Kind,
+    ProcessExecuted,
+    ProcessKey,
+)
 from supervisor.evidence.facts import Touch
 from supervisor.evidence.processes import Cast
 
@@ -31,13 +43,22 @@ class ReadFold:
 
     def handlers(self) -> dict[type[Event], Callable[[Event], object]]:
         """Give what to call for each class of event."""
-        return {FileOpened: self._opened, ProcessExecuted: self._executed, FileLookedUp: self._looked_up}
+        kinds: tuple[type[Event], ...] = (FileCreated, FileDeleted, FileLinked, FileRenamed)
+        handlers: dict[type[Event], Callable[[Event], object]] = dict.fromkeys(kinds, self._refused)
+        return handlers | {
+            FileOpened: self._opened, ProcessExecuted: self._executed, FileLookedUp: self._looked_up,
+        }  # fmt: skip
 
     def _looked_up(self, event: Event) -> None:
         if isinstance(event, FileLookedUp) and event.reachable:
             self._look(event, event.path)
 
-    def _look(self, event: FileLookedUp | FileOpened, path: bytes) -> None:
+    def _refused(self, event: Event) -> None:
+        """Take what could not be made or removed: that something is there, or nothing, is why."""
+        if isinstance(event, FileEvent) and event.error is not None and event.reachable:
+            self._look(event, event.new_path if isinstance(event, FileLinked | FileRenamed) else event.path)
+
+    def _look(self, event: FileEvent, path: bytes) -> None:
         if path[:1] == b"/" and len(self._kept) < _MOST:
             self._add(posixpath.normpath(path), "looked", event)
 

@@ -31,3 +31,10 @@ def test_it_leaves_every_module_to_who_wants_it() -> None:
     """What is left out for a moment while msgspec is imported can be imported afterwards."""
     code = "from supervisor.beginning import begin; begin(['--']); import msgspec, typing_extensions"
     subprocess.run([sys.executable, "-P", "-c", code], check=True)
+
+
+def test_an_interrupt_before_anything_is_imported_says_nothing() -> None:
+    """Ctrl-C in the first moments ends the command as it does later: with its exit code and without a traceback."""
+    code = "import supervisor.__main__ as m\ndef begin(words): raise KeyboardInterrupt\nm.begin = begin\nm.entry()"
+    ended = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")

@@ -78,6 +78,7 @@ def look(trial: Transcript, path: bytes, **fields: object) -> None:
         (ev.FileMapped, {"size_bytes": 1, "inode": 1}, {"changed", "mapped"}),
         (ev.FileDeleted, {}, {"changed"}),
         (ev.FileDeleted, {"error": errno.EACCES}, {"looked"}),
+        (ev.FileDeleted, {"what": ev.Kind.DIRECTORY}, {"changed", "looked"}),
         (ev.FileCreated, {"what": ev.Kind.DIRECTORY}, {"changed"}),
         (ev.FileTruncated, {"size_bytes": 0}, {"changed"}),
         (ev.FileChanged, {"attribute": "mode"}, {"changed"}),
@@ -105,11 +106,47 @@ def test_programs_and_sockets_there_are_touches_too() -> None:
 
 
 def test_both_names_of_a_rename_are_changed() -> None:
-    """What leaves a place and what comes into it changed it."""
+    """What leaves a place and what comes into it changed it, and what was replaced was looked at."""
     trial = begun()
     trial.rename(SHARED + b"/a", SHARED + b"/b")
     trial.rename("in", SHARED + b"/c")
-    assert words(told(trial)) == {(SHARED + name, "changed") for name in (b"/a", b"/b", b"/c")}
+    changed = {(SHARED + name, "changed") for name in (b"/a", b"/b", b"/c")}
+    assert words(told(trial)) == changed | {(SHARED + name, "looked") for name in (b"/b", b"/c")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (ev.FileLinked, {"symbolic": False, "error": errno.EEXIST}),
+        (ev.FileLinked, {"symbolic": True, "error": errno.EEXIST}),
+        (ev.FileRenamed, {"error": errno.EEXIST}),
+        (ev.FileRenamed, {"error": errno.EISDIR}),
+    ],
+)
+def test_a_call_that_failed_met_its_second_name_too(kind: type[ev.Event], fields: dict[str, object]) -> None:
+    """That something is there already is why the call fails, whatever its first name is."""
+    trial = begun()
+    trial.file(kind, b"/etc/passwd", new_path=SHARED + b"/b", **fields)
+    assert words(told(trial)) == {(SHARED + b"/b", "looked")}
+
+
+def test_a_symlink_that_could_not_be_made_met_nothing_of_its_target() -> None:
+    """The target is only a text."""
+    trial = begun()
+    trial.file(ev.FileLinked, SHARED + b"/a", new_path=b"/elsewhere/b", symbolic=True, error=errno.EEXIST)
+    assert words(told(trial)) == set()
+
+
+@pytest.mark.parametrize("error", [errno.ENOTEMPTY, errno.EEXIST])
+def test_that_a_directory_is_not_empty_is_a_look_at_what_is_in_it(error: int) -> None:
+    """Neither removing nor replacing it fails like that unless something is there: no look-up that found nothing."""
+    trial = begun()
+    trial.file(ev.FileDeleted, SHARED + b"/d", what=ev.Kind.DIRECTORY, error=error)
+    trial.file(ev.FileRenamed, "d", new_path=SHARED + b"/e", error=error)
+    touches = told(trial).touches
+    assert {(touch.path, touch.how, touch.error) for touch in touches} == {
+        (SHARED + name, "looked", None) for name in (b"/d", b"/e")
+    }
 
 
 def test_nothing_is_touched_elsewhere() -> None:
