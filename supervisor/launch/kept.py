@@ -5,6 +5,7 @@ In: the directory of a run, and what was verified of its log. Out: the error tha
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from supervisor.launch.state import RunDir
 def verify_kept(run: RunDir, workspace: bytes, captures: Mapping[str, str], *, stage: str | None) -> None:
     """Compute the digests of what was captured, and of a stage that was kept whole, again, and compare.
 
-    A stage that was thrown away since, or that `supervise commit` began to apply (there is its plan), is not compared:
-    what has come to its place is marked in it.
+    A stage is compared no more once it was thrown away, its workspace is gone, or `supervise commit` began to apply
+    it (there is its plan), which marks in it what has come to its place.
 
     Args:
         run: the run.
@@ -31,7 +32,7 @@ def verify_kept(run: RunDir, workspace: bytes, captures: Mapping[str, str], *, s
     """
     for place, expected in captures.items():
         _compare(run.path / place, digest_capture(run.path / place, workspace), expected)
-    if stage is None or not (run.stage / "upper").is_dir():
+    if stage is None or not (run.stage / "upper").is_dir() or not Path(os.fsdecode(workspace)).is_dir():
         return
     try:
         with Stage(run, workspace) as kept:

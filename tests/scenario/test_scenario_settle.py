@@ -292,7 +292,11 @@ def test_a_staged_outcome_is_compared_too(tmp_path_factory: pytest.TempPathFacto
     if change:
         (left.run() / "stage/upper/out").write_text("2")
     left.answer.write_text("done")
-    assert ("finality final, success" in left.settle()) is not change
+    if change:
+        refused = left.lab.call("settle", "last")
+        assert (refused.returncode, b"it was changed" in refused.stderr) == (125, True)
+    else:
+        assert "finality final, success" in left.settle()
 
 
 def order(places: list[Path], *, commit: str, grader: str = "test -e out") -> Left:

@@ -60,6 +60,7 @@ SYSTEM_ACCESS = {
     "supervisor.preparing": "fixes who runs, where and under which id: users, groups, environment, randomness",
     "supervisor.watching": "names the directory of all runs in bytes",
     "supervisor.masking": "looks up what a policy wants masked on this host",
+    "supervisor.globbing": "walks the directories of this host",
     "supervisor.declared": "looks up the places that a policy names on this host",
     "supervisor.concluding": "names paths in bytes and asks for the architecture",
     "supervisor.grade_box": "holds the descriptors of a grader's box",
