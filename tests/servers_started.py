@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 PATIENCE_S = 60.0
@@ -57,8 +58,14 @@ def redis_server() -> Iterator[Path]:
     with place() as directory:
         path = directory / "redis.sock"
         words = ["redis-server", "--port", "0", "--unixsocket", str(path), "--unixsocketperm", "777", "--save", ""]
-        with started([*words, "--appendonly", "no", "--dir", str(directory)], path.is_socket):
+        with started([*words, "--appendonly", "no", "--dir", str(directory)], partial(answers, path)):
             yield path
+
+
+def answers(path: Path) -> bool:
+    """Tell whether somebody listens at a unix socket: it is there before that."""
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
 
 
 @contextmanager
@@ -66,7 +73,7 @@ def beanstalkd() -> Iterator[Path]:
     """Start a beanstalkd; gives its unix socket."""
     with place() as directory:
         path = directory / "beanstalk.sock"
-        with started(["beanstalkd", "-l", f"unix:{path}"], path.is_socket):
+        with started(["beanstalkd", "-l", f"unix:{path}"], partial(answers, path)):
             yield path
 
 

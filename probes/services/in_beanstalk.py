@@ -28,8 +28,12 @@ def ask(settle: Settle, question: Question) -> Answer:
 def _connect(address: str, question: Question) -> socket.socket:
     if address.startswith("unix:"):
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(question.left_s())
-        connection.connect(address.removeprefix("unix:"))
+        try:
+            connection.settimeout(question.left_s())
+            connection.connect(address.removeprefix("unix:"))
+        except BaseException:
+            connection.close()
+            raise
         return connection
     host, _, port = address.rpartition(":")
     return socket.create_connection((host.strip("[]"), int(port)), timeout=question.left_s())
