@@ -3,8 +3,9 @@
  * Paths, whole and from the kernel's own structures: up the dentries, across mounts, to the caller's root directory.
  *
  * bpf_d_path() is not open to sys_exit. Where loads are cheap each component is read together with its parent, and again
- * if it was renamed meanwhile. A rename of an ancestor while we climb can mix old and new components all the same, as it
- * could for any reader that does not take rename_lock; device and inode stand beside the path for that reason.
+ * if it was renamed meanwhile; a path of which one would not hold still is marked as one that could not be read. A rename
+ * of an ancestor while we climb can mix old and new components all the same, as it could for any reader that does not
+ * take rename_lock; device and inode stand beside the path for that reason.
  */
 #ifndef PATHS_BPF_H
 #define PATHS_BPF_H
@@ -38,7 +39,7 @@ static __always_inline struct mount *mount_of(struct vfsmount *mnt)
 }
 
 #define SHORT_NAME (4 * WORD)
-#define AGAIN_MAX 1000
+#define AGAIN_MAX 20000	/* some 0.3 ms: whoever renames holds no lock for longer, unless its processor was taken away */
 
 /* Up to WORD bytes of a name, of which ``left`` count; false when there is a NUL among those. */
 static __always_inline bool put_word(char *to, const unsigned char *name, __u32 left)
@@ -114,9 +115,10 @@ static long climb_step(__u32 i, void *data)
 		n = put_short_name(c->s->text + off, name, KNOWN(typed, d_name.len));
 	if (n <= 0)
 		n = bpf_probe_read_kernel_str(c->s->text + off, NAME_MAX_Z, name);
-	if (LOADS_ARE_CHEAP && (renames & 1 || renames_of(typed) != renames) && c->s->again < AGAIN_MAX) {
-		c->s->again++;
-		return 0;
+	if (LOADS_ARE_CHEAP && (renames & 1 || renames_of(typed) != renames)) {
+		if (c->s->again++ < AGAIN_MAX)
+			return 0;
+		c->flags |= W_F_TRUNCATED;	/* what was read may be a mixture of two names */
 	}
 	if (n <= 0) {
 		c->flags |= W_F_TRUNCATED;
@@ -154,8 +156,8 @@ __noinline __u32 put_path(__u32 n, __u32 off, __u64 dentry, __u64 mnt)
 	c.start = off;
 	s->off = off;
 	s->again = 0;
-	steps = bpf_loop(COMPONENTS_MAX, climb_step, &c, 0);
-	if (steps >= COMPONENTS_MAX)
+	steps = bpf_loop(COMPONENTS_MAX + AGAIN_MAX, climb_step, &c, 0);
+	if (steps >= COMPONENTS_MAX + AGAIN_MAX)
 		c.flags |= W_F_TRUNCATED;
 	s->record.flags |= c.flags;
 	return s->off;
