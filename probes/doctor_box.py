@@ -273,7 +273,7 @@ def questions(state_dir: Path) -> tuple[Question, ...]:
             group=GROUP,
             asks="a network that a gateway serves (BPF sk_lookup)",
             probe=examine_gateway,
-            hint="as root, with a kernel of version 5.17 or newer; allow network namespaces and BPF programs",
+            hint="as root, with a kernel of version 6.1 or newer; allow network namespaces and BPF programs",
             costs=EVERY_VERDICT,
             needed=True,
         ),

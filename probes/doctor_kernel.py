@@ -37,8 +37,8 @@ from probes.doctor_preflight import (
 from probes.doctor_trials import try_script, waiting_program
 
 GROUP = "Witness: what the kernel shows"
-OLDEST = (5, 17)
-"""bpf_loop, with which the witness slows its producer down, came with 5.17."""
+OLDEST = (6, 1)
+"""A cgroup has its ancestors, by which members are known, since 6.1; bpf_loop is older."""
 
 
 @functools.cache
@@ -70,7 +70,7 @@ def examine_root() -> Answered:
 def examine_version() -> Answered:
     """The version, as numbers."""
     numbers = tuple(int(part) for part in re.findall(r"\d+", platform.release())[:2])
-    return yes(platform.release()) if numbers >= OLDEST else no(f"expected 5.17 or newer, got {platform.release()}")
+    return yes(platform.release()) if numbers >= OLDEST else no(f"expected 6.1 or newer, got {platform.release()}")
 
 
 def examine_architecture() -> Answered:

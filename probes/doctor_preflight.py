@@ -39,7 +39,7 @@ INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 """The inode number of the machine's own pid namespace (PROC_PID_INIT_INO, include/linux/proc_ns.h)."""
 
 HINT_ROOT = "run it as root: sudo supervise ... (the command itself runs as you)"
-HINT_BTF = "boot a kernel of version 5.17 or newer built with CONFIG_DEBUG_INFO_BTF=y; Debian's and Ubuntu's are"
+HINT_BTF = "boot a kernel of version 6.1 or newer built with CONFIG_DEBUG_INFO_BTF=y; Debian's and Ubuntu's are"
 HINT_BWRAP = "as root: apt-get install bubblewrap"
 HINT_CGROUP = "mount one: mount -t cgroup2 none /sys/fs/cgroup/unified, or boot with systemd.unified_cgroup_hierarchy=1"
 HINT_BUILD = "in a clone: make setup (it needs clang); else install a wheel, which carries it"

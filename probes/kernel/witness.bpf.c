@@ -8,7 +8,7 @@
  *
  * Hooks: tp_btf raw tracepoints (sys_exit since 5.5, all others older) and cgroup socket hooks. At sys_exit the
  * arguments are still in the registers and the result is known, so that one hook does the work of two. fentry and LSM
- * programs are refused under lockdown; kprobes may be compiled out. bpf_loop sets the floor: Linux 5.17.
+ * programs are refused under lockdown; kprobes may be compiled out. cgroup->ancestors sets the floor: Linux 6.1.
  *
  * Cannot see: stores into memory that is mapped shared (the mapping itself is told), what happens inside one address
  * space, a caller's string as the kernel read it (it is read again at exit, and marked unless it could not have changed).

@@ -10,12 +10,11 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import quote, urlsplit
 
 from policies.types import ServiceStatus, Settle
 from probes.services.answers import Answer, Question, bounded, read_absence, together, unknown
-from probes.services.over_http import read_body
+from probes.services.over_http import connect, read_body, speaking
 
 _COUNTS = ("messages_ready", "messages_unacknowledged")
 _LIVE = "disable_stats=true&enable_queue_totals=true"
@@ -51,18 +50,11 @@ def _queue(settle: Settle, name: str, listed: Mapping[str, Mapping[str, object]]
 
 
 def _get(settle: Settle, question: Question, path: str) -> tuple[int, bytes]:
-    parts = urlsplit(question.fill(settle.text("url") or ""))
-    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    connection = kind(parts.hostname or "localhost", parts.port, timeout=question.left_s())
-    try:
-        connection.request("GET", parts.path.rstrip("/") + path, headers=_headers(settle, question))
+    url = question.fill(settle.text("url") or "")
+    with speaking(connect(settle, question, url)) as connection:
+        connection.request("GET", urlsplit(url).path.rstrip("/") + path, headers=_headers(settle, question))
         response = connection.getresponse()
         return response.status, read_body(response, connection, question)
-    except HTTPException as err:
-        message = f"no HTTP: {type(err).__name__} {err}"
-        raise OSError(message) from err
-    finally:
-        connection.close()
 
 
 def _headers(settle: Settle, question: Question) -> dict[str, str]:

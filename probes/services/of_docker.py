@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote
 
 from policies.types import ServiceStatus, Settle
 from probes.services.answers import Answer, Question, bounded, unknown
-from probes.services.over_http import UnixConnection, read_body
+from probes.services.over_http import UnixConnection, read_body, speaking
 
 _MOST = 200
 """Containers that are looked at one by one; of a daemon with more nothing is known."""
@@ -106,13 +105,7 @@ class _Daemon:
         return found
 
     def _request(self, path: str) -> tuple[int, bytes]:
-        connection = UnixConnection(self._path, "docker", self._question.left_s())
-        try:
+        with speaking(UnixConnection(self._path, "docker", self._question.left_s())) as connection:
             connection.request("GET", path, headers={"Connection": "close"})
             response = connection.getresponse()
             return response.status, read_body(response, connection, self._question)
-        except HTTPException as err:
-            message = f"no HTTP: {type(err).__name__} {err}"
-            raise OSError(message) from err
-        finally:
-            connection.close()

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
@@ -31,17 +33,15 @@ def ask(settle: Settle, question: Question) -> Answer:
         LookupError: the token is not there.
     """
     url = question.fill(settle.text("url") or "")
-    connection = _connect(settle, question, url)
+    parts = urlsplit(url)
+    path = parts.path + (f"?{parts.query}" if parts.query else "") or "/"
     try:
-        headers = _headers(settle, question)
-        parts = urlsplit(url)
-        connection.request("GET", parts.path + (f"?{parts.query}" if parts.query else "") or "/", headers=headers)
-        response = connection.getresponse()
-        return _read(settle, response, read_body(response, connection, question))
-    except HTTPException as err:
-        return unknown(f"no HTTP: {type(err).__name__} {err}")
-    finally:
-        connection.close()
+        with speaking(connect(settle, question, url)) as connection:
+            connection.request("GET", path, headers=_headers(settle, question))
+            response = connection.getresponse()
+            return _read(settle, response, read_body(response, connection, question))
+    except NoHttpError as err:
+        return unknown(str(err))
 
 
 def cancel(settle: Settle, question: Question) -> None:
@@ -52,19 +52,13 @@ def cancel(settle: Settle, question: Question) -> None:
         LookupError: the token is not there.
     """
     url = question.fill(settle.text("cancel") or "")
-    connection = _connect(settle, question, url)
-    try:
-        parts = urlsplit(url)
-        connection.request("POST", parts.path or "/", headers={"Content-Length": "0", **_headers(settle, question)})
+    with speaking(connect(settle, question, url)) as connection:
+        headers = {"Content-Length": "0", **_headers(settle, question)}
+        connection.request("POST", urlsplit(url).path or "/", headers=headers)
         status = connection.getresponse().status
-        if status not in _SUCCESS:
-            message = f"status {status}"
-            raise OSError(message)
-    except HTTPException as err:
-        message = f"no HTTP: {type(err).__name__} {err}"
-        raise OSError(message) from err
-    finally:
-        connection.close()
+    if status not in _SUCCESS:
+        message = f"status {status}"
+        raise OSError(message)
 
 
 def _headers(settle: Settle, question: Question) -> dict[str, str]:
@@ -88,7 +82,28 @@ class UnixConnection(HTTPConnection):
         self.sock.connect(self._path)
 
 
-def _connect(settle: Settle, question: Question, url: str) -> HTTPConnection:
+class NoHttpError(OSError):
+    """What was answered is no HTTP."""
+
+
+@contextmanager
+def speaking(connection: HTTPConnection) -> Iterator[HTTPConnection]:
+    """Give a connection, and close it.
+
+    Raises:
+        NoHttpError: what was answered is none.
+    """
+    try:
+        yield connection
+    except HTTPException as err:
+        message = f"no HTTP: {type(err).__name__} {err}"
+        raise NoHttpError(message) from err
+    finally:
+        connection.close()
+
+
+def connect(settle: Settle, question: Question, url: str) -> HTTPConnection:
+    """Make a connection to where a URL leads, or to the unix socket that is named beside it; nothing is sent yet."""
     parts = urlsplit(url)
     if (path := settle.text("socket")) is not None:
         return UnixConnection(question.fill(path), parts.netloc or "localhost", question.left_s())

@@ -36,8 +36,7 @@ def verify_kept(run: RunDir, workspace: bytes, captures: Mapping[str, str], *, s
         return
     try:
         with Stage(run, workspace) as kept:
-            begun = any((layer.base / "commit.json").exists() for layer in kept.layers())
-            got = stage if begun else kept.digest()
+            got = stage if any(layer.is_begun() for layer in kept.layers()) else kept.digest()
     except (OSError, ValueError) as err:
         raise LogError(f"expected what was staged, got: {err}", place=str(run.stage)) from err
     _compare(run.stage, got, stage)

@@ -252,6 +252,10 @@ class Layer:
         journal = self._journal(durable=False)
         return tuple(left.path for left in _result(journal.plan(), journal, resumed=True).against)
 
+    def is_begun(self) -> bool:
+        """Tell whether a commit was begun, however far it came: from then on what has come to its place is marked."""
+        return self._journal(durable=False).exists
+
     def is_in_commit(self) -> bool:
         """Tell whether a commit was interrupted in the middle."""
         if not (self.base / "commit.phase").exists():

@@ -10,44 +10,20 @@ from ipaddress import ip_address
 from typing import Any
 
 import pytest
+from listening_builder import Listening
 
 from policies.network import NetworkRules
 from policies.types import NetworkDefault
 from probes.gateway import holding
 from probes.gateway.holding import HeldConnection, HeldItem, Hold
-from probes.gateway.loop import Loop
 from probes.gateway.releasing import Releaser
 from probes.gateway.speech import Place, Refused, find_place
 from probes.gateway.wire import read_batch
-from supervisor.events import ConnectionBlocked, ConnectionHeld, ConnectionReleased, Event, Origin, RequestSent
+from supervisor.events import ConnectionBlocked, ConnectionHeld, ConnectionReleased, Event, RequestSent
 
 RULES = NetworkRules.from_texts(NetworkDefault.HOLD, allow=("api.test:80",), maps=("api.test:80=127.0.0.1:9",))
 ADDRESS = ip_address("198.18.0.1")
 PLACE: Place = find_place(RULES, ADDRESS, 80, ("api.test",), synthetic=True)
-
-
-class Listening:
-    """Stands for the service of a gateway: a loop, rules, and what is told."""
-
-    origin = Origin.GATEWAY
-    inspecting = None
-
-    def __init__(self) -> None:
-        """Begin with nothing told."""
-        self.loop, self.rules = Loop(), RULES
-        self.received_bytes = 0
-        self.told: list[Event] = []
-
-    def tell(self, event: Event, *_: object) -> None:
-        """Keep what is told."""
-        self.told.append(event)
-
-    def look_at(self, *_: object) -> None:
-        """Look for no decoys."""
-
-    def ended(self, _: object) -> None:
-        """Stop, since the one connection has ended."""
-        self.loop.stop()
 
 
 @contextmanager
@@ -62,7 +38,7 @@ def memory() -> Iterator[Hold]:
 
 def hear(hold: Hold, *parts: bytes, end: bool = True) -> Event:
     """Say something on one connection, and give its account."""
-    service: Any = Listening()
+    service: Any = Listening(rules=RULES)
     ours, theirs = socket.socketpair()
     with ours:
         theirs.settimeout(0)

@@ -8,42 +8,19 @@ from ipaddress import ip_address
 from typing import Any
 
 from inspection_builder import RUN, trusting
+from listening_builder import Listening
 
 from policies.network import NetworkRules
 from policies.types import NetworkDefault
 from probes.gateway.inspecting import Inspecting
-from probes.gateway.loop import Loop
 from probes.gateway.relay import HELD, Connection
 from probes.gateway.speech import find_place
 from probes.gateway.tls_end import TlsEnd
-from supervisor.events import ConnectionClosed, Event, Origin
+from supervisor.events import ConnectionClosed
 
 FLOOD = bytes(64 * 1024)
 SOCKET_BYTES = 8 << 20
 """More than the kernel keeps of a connection over loopback in both its buffers."""
-
-
-class Listening:
-    """Stands for the service of a gateway."""
-
-    origin = Origin.GATEWAY
-
-    def __init__(self, rules: NetworkRules, inspecting: Inspecting | None) -> None:
-        """Begin with nothing told."""
-        self.loop, self.rules, self.inspecting = Loop(), rules, inspecting
-        self.received_bytes = 0
-        self.told: list[Event] = []
-
-    def tell(self, told: Any, *_: object) -> None:
-        """Keep what is told."""
-        self.told.append(told if isinstance(told, Event) else told())
-
-    def look_at(self, *_: object) -> None:
-        """Look for no decoys."""
-
-    def ended(self, _: object) -> None:
-        """Stop, since the one connection has ended."""
-        self.loop.stop()
 
 
 def begin(port: int, *, inspecting: Inspecting | None = None) -> tuple[Listening, socket.socket, Connection]:
@@ -51,7 +28,7 @@ def begin(port: int, *, inspecting: Inspecting | None = None) -> tuple[Listening
     rules = NetworkRules.from_texts(
         NetworkDefault.DENY, allow=["api.test:443"], maps=[f"api.test:443=127.0.0.1:{port}"]
     )
-    service = Listening(rules, inspecting)
+    service = Listening(rules=rules, inspecting=inspecting)
     place = find_place(rules, ip_address("198.18.0.1"), 443, ("api.test",), synthetic=True)
     ours, theirs = socket.socketpair()
     for sock in (ours, theirs):

@@ -6,13 +6,14 @@ import socket
 from ipaddress import ip_address
 from typing import Any
 
+from listening_builder import Listening
+
 from policies.network import NetworkRules
 from policies.types import NetworkDefault
-from probes.gateway.loop import Loop
 from probes.gateway.side import UNREAD
 from probes.gateway.sinkhole import KEPT, SinkholedConnection
 from probes.gateway.speech import find_place
-from supervisor.events import ConnectionClosed, ConnectionSinkholed, Event, Origin
+from supervisor.events import ConnectionClosed, ConnectionSinkholed
 
 RULES = NetworkRules.from_texts(NetworkDefault.SINKHOLE)
 PLACE = find_place(RULES, ip_address("203.0.113.9"), 443, ("upload.test",))
@@ -36,32 +37,9 @@ class Answering:
         return bytes(self._size), data
 
 
-class Listening:
-    """Stands for the service of a gateway."""
-
-    origin = Origin.GATEWAY
-
-    def __init__(self, inspecting: Answering | None) -> None:
-        """Begin with nothing told."""
-        self.loop, self.inspecting = Loop(), inspecting
-        self.received_bytes = 0
-        self.told: list[Event] = []
-
-    def tell(self, told: Any, *_: object) -> None:
-        """Keep what is told."""
-        self.told.append(told if isinstance(told, Event) else told())
-
-    def look_at(self, *_: object) -> None:
-        """Look for no decoys."""
-
-    def ended(self, _: object) -> None:
-        """Stop, since the one connection has ended."""
-        self.loop.stop()
-
-
 def swallow(said: bytes, *, answers: int | None = None, times: int = 1) -> tuple[ConnectionClosed, socket.socket]:
     """Say something on one connection, and give its account; the client reads nothing and ends nothing itself."""
-    service: Any = Listening(None if answers is None else Answering(answers))
+    service: Any = Listening(inspecting=None if answers is None else Answering(answers))
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)  # noqa: FBT003 - the call's own form
     SinkholedConnection(service, 1, theirs, source=("192.0.2.2", 1), place=PLACE).begin()
@@ -97,7 +75,7 @@ def test_a_client_that_reads_nothing_of_its_answers_is_let_go() -> None:
 
 def test_a_client_that_reads_its_answers_is_heard_further() -> None:
     """An answer that fits is sent, and what comes behind it is heard."""
-    service: Any = Listening(Answering(8192))
+    service: Any = Listening(inspecting=Answering(8192))
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)  # noqa: FBT003 - the call's own form
     SinkholedConnection(service, 1, theirs, source=("192.0.2.2", 1), place=PLACE).begin()
