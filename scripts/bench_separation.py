@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from supervisor.evidence.file_facts import Sight
+from supervisor.kept.reading import verify_run
 from supervisor.launch.state import RunDir
-from supervisor.reading import verify_run
 from supervisor.verdict.pairs import separate_pairs
 from supervisor.verdict.run_index import Contact, RunIndex, decode_index, encode_index, head_of
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import policies.keys
 import policies.services
 from supervisor import events
-from supervisor.arguments import help_text
+from supervisor.command.arguments import help_text
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "docs/commands.md", "docs/events.md", "docs/policy.md", "docs/services.md")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policies.types import Policy
-    from supervisor.separating import RunsSeparated
+    from supervisor.kept.separating import RunsSeparated
     from supervisor.verdict.completion import Completion
 
 __all__ = ["Completion", "read", "run", "separate"]

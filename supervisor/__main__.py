@@ -12,7 +12,7 @@ with suppress(OSError):  # a current directory that is gone has no modules
     if sys.path[:1] == [os.getcwd()] and not sys.flags.safe_path:  # noqa: PTH109 - a text is compared
         del sys.path[0]
 
-from supervisor.beginning import begin
+from supervisor.command.beginning import begin
 
 INTERRUPTED = 130
 """What a shell gives for SIGINT."""

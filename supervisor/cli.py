@@ -1,6 +1,7 @@
 """The command line: reads argv, runs a trial or another command, and gives the exit code.
 
-With `supervisor.printing` and `supervisor.commands` it is the only one that reads argv and the terminal, or prints.
+With `supervisor.command.printing` and `supervisor.command.commands` it is the only one that reads argv and the
+terminal, or prints.
 What a command needs is imported inside its function, because `supervise -- true` must not pay for `supervise doctor`.
 
 Laws:
@@ -16,10 +17,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from supervisor.arguments import Parsed, parse_arguments
-from supervisor.beginning import begin
-from supervisor.errors import SuperviseError, UsageError, refused_by_machine
-from supervisor.printing import (
+from supervisor.command.arguments import Parsed, parse_arguments
+from supervisor.command.beginning import begin
+from supervisor.command.printing import (
     complain,
     let_nothing_be_flushed,
     notice,
@@ -29,10 +29,11 @@ from supervisor.printing import (
     write_bytes,
     writing,
 )
+from supervisor.errors import SuperviseError, UsageError, refused_by_machine
 
 if TYPE_CHECKING:
+    from supervisor.command.status import Paced
     from supervisor.request import Outcome, Progress, RunRequest
-    from supervisor.status import Paced
 
 FAILED = 125
 """Our own failure."""
@@ -87,7 +88,7 @@ def _dispatch(words: Sequence[str], closed: frozenset[int]) -> int:
 
 
 def _other(parsed: Parsed) -> int:
-    from supervisor.commands import COMMANDS  # noqa: PLC0415
+    from supervisor.command.commands import COMMANDS  # noqa: PLC0415
 
     return COMMANDS[parsed.command](parsed)
 
@@ -106,7 +107,7 @@ def _crashed(err: Exception) -> int:
 
 
 def _run(parsed: Parsed, closed: frozenset[int]) -> int:
-    from supervisor.asking import make_request, warnings  # noqa: PLC0415
+    from supervisor.command.asking import make_request, warnings  # noqa: PLC0415
 
     teller = _Teller(quiet=parsed.options.quiet, status_fd=parsed.options.status_fd)
     request = make_request(parsed, environ=os.environ, closed=closed, on_progress=teller, on_notice=notice)
@@ -128,8 +129,8 @@ def _run(parsed: Parsed, closed: frozenset[int]) -> int:
 def _learn(parsed: Parsed, closed: frozenset[int]) -> int:
     """Print what a trial needed. Its own output goes to stderr; that it failed is no failure: nobody answered it."""
     from policies.types import NetworkDefault  # noqa: PLC0415
-    from supervisor.asking import make_request, warnings  # noqa: PLC0415
-    from supervisor.learning import learn_policy  # noqa: PLC0415
+    from supervisor.command.asking import make_request, warnings  # noqa: PLC0415
+    from supervisor.command.learning import learn_policy  # noqa: PLC0415
     from supervisor.values import replace  # noqa: PLC0415
 
     options = parsed.options
@@ -152,7 +153,7 @@ def _with_relay(request: RunRequest) -> RunRequest:
     """Put ourselves between the caller and what runs: what it reads and writes goes through us."""
     from dataclasses import replace  # noqa: PLC0415
 
-    from supervisor.tool_relay import ToolRelay  # noqa: PLC0415
+    from supervisor.trial.tool_relay import ToolRelay  # noqa: PLC0415
 
     if request.json or {0, 1} & request.closed:
         message = "expected open standard streams for the tool's messages, and no --json"
@@ -169,14 +170,14 @@ def _start(request: RunRequest) -> Outcome:
 
 def _foreseen(request: RunRequest) -> Iterable[str]:
     """Say what CMD will not find, and where it will not be able to write."""
-    from supervisor.unseen import unseen  # noqa: PLC0415
-    from supervisor.unwritable import unwritable  # noqa: PLC0415
+    from supervisor.command.unseen import unseen  # noqa: PLC0415
+    from supervisor.command.unwritable import unwritable  # noqa: PLC0415
 
     return (*unseen(request), *unwritable(request))
 
 
 def _dry_run(request: RunRequest) -> int:
-    from supervisor.plan import plan_as_json, plan_as_text  # noqa: PLC0415
+    from supervisor.command.plan import plan_as_json, plan_as_text  # noqa: PLC0415
 
     if 1 in request.closed:
         message = "expected an open one to print the plan on, got a closed one"
@@ -197,7 +198,7 @@ def _version() -> int:
 
 
 def _exit_code(outcome: Outcome, request: RunRequest) -> int:
-    from supervisor.exit_code import exit_code  # noqa: PLC0415
+    from supervisor.command.exit_code import exit_code  # noqa: PLC0415
 
     return exit_code(outcome.completion, request.require)
 
@@ -232,7 +233,7 @@ def _unwitnessed(outcome: Outcome) -> Iterable[str]:
 
 
 def _send_done(outcome: Outcome, request: RunRequest, code: int) -> None:
-    from supervisor.status import send_done  # noqa: PLC0415
+    from supervisor.command.status import send_done  # noqa: PLC0415
 
     send_done(request.status_fd, outcome.completion, code)
 
@@ -247,8 +248,8 @@ class _Teller:
         self._paced: Paced | None = None
 
     def __call__(self, progress: Progress) -> None:
+        from supervisor.command.status import Paced, send_progress  # noqa: PLC0415
         from supervisor.report.live import live_line  # noqa: PLC0415
-        from supervisor.status import Paced, send_progress  # noqa: PLC0415
 
         self._paced = self._paced or Paced()
         if not self._paced.lets(progress):

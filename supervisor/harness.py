@@ -20,8 +20,8 @@ from supervisor.errors import LogError, UsageError
 from supervisor.request import RunRequest, check_places, check_workspace
 
 if TYPE_CHECKING:
+    from supervisor.kept.separating import RunsSeparated
     from supervisor.launch.state import Home
-    from supervisor.separating import RunsSeparated
     from supervisor.verdict.completion import Completion
 
 PathLike = str | bytes | os.PathLike[str] | os.PathLike[bytes]
@@ -76,8 +76,8 @@ def make_request(
 
 def read_reference(reference: str | os.PathLike[str], home: str | os.PathLike[str] | Home | None = None) -> Completion:
     """Do what `supervisor.read` says."""
+    from supervisor.kept.reading import read_run  # noqa: PLC0415
     from supervisor.launch.state import Home  # noqa: PLC0415
-    from supervisor.reading import read_run  # noqa: PLC0415
 
     where = Home.open(os.environ, uid=os.geteuid()) if home is None else _home(home, "home")
     reading = read_run(where.find(_path(reference, "reference")))
@@ -91,8 +91,8 @@ def separate_references(
     runs: Sequence[str | os.PathLike[str]], home: str | os.PathLike[str] | Home | None = None
 ) -> RunsSeparated:
     """Do what `supervisor.separate` says."""
+    from supervisor.kept.separating import separate_runs  # noqa: PLC0415
     from supervisor.launch.state import Home  # noqa: PLC0415
-    from supervisor.separating import separate_runs  # noqa: PLC0415
 
     if isinstance(runs, str) or not isinstance(runs, Sequence):
         _refuse("a list of runs", runs, "runs")

@@ -14,7 +14,7 @@ from supervisor.values import dataclass, field, replace
 
 if TYPE_CHECKING:  # msgspec costs 30 ms, which the parsing of arguments does not need
     from supervisor.launch.state import Home
-    from supervisor.tool_relay import ToolRelay
+    from supervisor.trial.tool_relay import ToolRelay
     from supervisor.verdict.completion import Completion
 
 __all__ = [

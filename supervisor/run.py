@@ -10,14 +10,14 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from probes.doctor_preflight import require_machine
-from supervisor.following import follow
-from supervisor.graders import grade, show_examples
+from supervisor.grade.graders import grade, show_examples
 from supervisor.log.room import fullness_told
-from supervisor.preparing import prepare, prepare_writes
+from supervisor.prepare.preparing import prepare, prepare_writes
 from supervisor.request import Outcome, RunRequest
 from supervisor.signals import Signals
-from supervisor.trial import hold_trial
-from supervisor.watching import watch_workspace, watched
+from supervisor.trial.following import follow
+from supervisor.trial.trial import hold_trial
+from supervisor.trial.watching import watch_workspace, watched
 
 
 def run(request: RunRequest) -> Outcome:
@@ -46,6 +46,6 @@ def run(request: RunRequest) -> Outcome:
         trial.release(on_registered=unstarted.pop_all)
         follow(trial, stage, signals)
         grade(trial, stage, grader)
-        from supervisor.concluding import conclude  # noqa: PLC0415 - imported while the box was being built
+        from supervisor.conclude.concluding import conclude  # noqa: PLC0415 - imported while the box was being built
 
         return conclude(trial, stage, signals)

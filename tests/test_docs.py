@@ -10,7 +10,7 @@ import pytest
 import policies.keys
 import update_docs
 from supervisor import errors, events
-from supervisor.arguments import COMMANDS
+from supervisor.command.arguments import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 

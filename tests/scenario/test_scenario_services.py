@@ -55,7 +55,7 @@ def shop(delay_ms: int) -> Iterator[Path]:
     """Start the shop of the replay."""
     with servers_started.place() as place:
         path = place / "shop.sock"
-        words = [sys.executable, "-m", "supervisor.replay_queue", str(path), str(place / "shop.db"), str(delay_ms)]
+        words = [sys.executable, "-m", "supervisor.replay.shop", str(path), str(place / "shop.db"), str(delay_ms)]
         environ = {**os.environ, "PYTHONPATH": str(ROOT)}
         with servers_started.started(words, path.is_socket, env=environ, stdin=-1):
             yield path

@@ -175,7 +175,7 @@ def test_settling_may_be_given_a_time_of_its_own(tmp_path_factory: pytest.TempPa
 
 KILLED = """
 import os, signal, sys
-import supervisor.settling as settling
+import supervisor.settle.settling as settling
 from supervisor.log.signer import Signer
 from supervisor.log.writer import LogWriter
 def dies(*_, **__): os.kill(os.getpid(), signal.SIGKILL)

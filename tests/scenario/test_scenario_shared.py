@@ -13,11 +13,11 @@ import pytest
 from scenario_lab import Lab, Ran, wait_until
 
 from probes.kernel.decode import decode_slab
-from supervisor.declared import read_links
 from supervisor.evidence.collect import collect
 from supervisor.evidence.facts import Facts
 from supervisor.log.reader import read_events
-from supervisor.manifest import read_manifest
+from supervisor.prepare.declared import read_links
+from supervisor.prepare.manifest import read_manifest
 
 pytestmark = pytest.mark.kernel("witness", "overlay", "cgroup")
 

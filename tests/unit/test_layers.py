@@ -25,72 +25,71 @@ STAGES = (
     ("supervisor.verdict",),
     ("supervisor.report",),
     ("supervisor.campaign",),
+    ("supervisor.clock", "supervisor.request", "supervisor.signals", "supervisor.streams", "supervisor.version"),
+    ("supervisor.prepare",),
+    ("supervisor.trial",),
+    ("supervisor.grade",),
+    ("supervisor.conclude",),
     ("supervisor.run",),
+    ("supervisor.kept",),
+    ("supervisor.settle",),
+    ("supervisor.replay",),
     ("supervisor.harness",),
-    (
-        "supervisor.cli",
-        "supervisor.commands",
-        "supervisor.printing",
-        "supervisor.asking",
-        "supervisor.arguments",
-        "supervisor.run_options",
-        "supervisor.__main__",
-    ),
+    ("supervisor.command", "supervisor.cli", "supervisor.__main__"),
 )
-"""In the order of the straight line: a stage imports earlier ones only. A stage is a room, or a few modules.
-
-A module that lies beside the rooms and is not named here belongs to ``supervisor.run``: the line and its parts.
-"""
+"""In the order of the straight line: a stage imports earlier ones only. A stage is a room, or a few modules."""
 
 SHARED = frozenset({"supervisor", "supervisor.events", "supervisor.errors", "supervisor.values"})
 """What every stage may import, with the modules below them; they import no stage."""
 
 LAYER_EXCEPTIONS = {
     ("supervisor.launch", "supervisor.evidence.file_facts"): "what was found on disk is said in the words of the facts",
+    ("supervisor.request", "supervisor.trial.tool_relay"): "names the type of what a caller passes to the trial",
+    ("supervisor.trial.trial", "supervisor.conclude"): "imports it ahead, beside the kernel's work on the box",
 }
 
 SYSTEM_MODULES = frozenset({"os", "socket", "subprocess", "ctypes", "time", "random", "secrets", "pty", "mmap"})
 
 SYSTEM_ACCESS = {
     "supervisor.clock": "the trusted clocks",
-    "supervisor.inspected": "names paths in bytes",
-    "supervisor.learning": "asks for the architecture",
-    "supervisor.credentials": "looks for the homes of the machine, and names paths in bytes",
-    "supervisor.searching": "names paths in bytes",
-    "supervisor.preparing": "fixes who runs, where and under which id: users, groups, environment, randomness",
-    "supervisor.watching": "names the directory of all runs in bytes",
-    "supervisor.masking": "looks up what a policy wants masked on this host",
-    "supervisor.globbing": "walks the directories of this host",
-    "supervisor.declared": "looks up the places that a policy names on this host",
-    "supervisor.concluding": "names paths in bytes and asks for the architecture",
-    "supervisor.grade_box": "holds the descriptors of a grader's box",
-    "supervisor.grading": "names paths in bytes",
-    "supervisor.validating": "writes the description where the validator reads it",
-    "supervisor.judging": "names paths in bytes",
-    "supervisor.tape": "asks for the architecture",
-    "supervisor.following": "polls the descriptors that a trial's end is seen by",
-    "supervisor.trial": "holds the descriptors of one trial",
-    "supervisor.settling": "locks the directory of addenda, and names paths in bytes",
-    "supervisor.machine": "asks for the name of the machine",
-    "supervisor.resumed": "waits for answers and signals, by their descriptors",
-    "supervisor.schedule_watch": "looks for what a trial left on the host, and asks systemd",
-    "supervisor.outcome_check": "names paths in bytes",
-    "supervisor.budget": "wakes up whoever waits for the end of a budget, by a descriptor",
-    "supervisor.tool_relay": "passes messages on between descriptors",
-    "supervisor.service_watch": "wakes up whoever waits for an answer, by a descriptor",
-    "supervisor.replaying": "starts the services of the replay and finds a program that the box shows",
-    "supervisor.replay_worker": "is a program of its own that needs a clock",
-    "supervisor.replay_queue": "is a service of its own: a socket and a clock",
+    "supervisor.prepare.inspected": "names paths in bytes",
+    "supervisor.command.learning": "asks for the architecture",
+    "supervisor.prepare.credentials": "looks for the homes of the machine, and names paths in bytes",
+    "supervisor.conclude.searching": "names paths in bytes",
+    "supervisor.prepare.preparing": "fixes who runs, where and under which id: users, groups, environment, randomness",
+    "supervisor.trial.watching": "names the directory of all runs in bytes",
+    "supervisor.prepare.masking": "looks up what a policy wants masked on this host",
+    "supervisor.prepare.globbing": "walks the directories of this host",
+    "supervisor.prepare.declared": "looks up the places that a policy names on this host",
+    "supervisor.conclude.concluding": "names paths in bytes and asks for the architecture",
+    "supervisor.grade.grade_box": "holds the descriptors of a grader's box",
+    "supervisor.grade.grading": "names paths in bytes",
+    "supervisor.conclude.validating": "writes the description where the validator reads it",
+    "supervisor.kept.judging": "names paths in bytes",
+    "supervisor.trial.tape": "asks for the architecture",
+    "supervisor.trial.following": "polls the descriptors that a trial's end is seen by",
+    "supervisor.trial.trial": "holds the descriptors of one trial",
+    "supervisor.settle.settling": "locks the directory of addenda, and names paths in bytes",
+    "supervisor.prepare.machine": "asks for the name of the machine",
+    "supervisor.settle.resumed": "waits for answers and signals, by their descriptors",
+    "supervisor.settle.schedule_watch": "looks for what a trial left on the host, and asks systemd",
+    "supervisor.settle.outcome_check": "names paths in bytes",
+    "supervisor.trial.budget": "wakes up whoever waits for the end of a budget, by a descriptor",
+    "supervisor.trial.tool_relay": "passes messages on between descriptors",
+    "supervisor.trial.service_watch": "wakes up whoever waits for an answer, by a descriptor",
+    "supervisor.replay.replaying": "starts the services of the replay and finds a program that the box shows",
+    "supervisor.replay.worker": "is a program of its own that needs a clock",
+    "supervisor.replay.shop": "is a service of its own: a socket and a clock",
     "supervisor.signals": "waits for the signals that the supervisor gets",
-    "supervisor.asking": "takes over the words and the environment of a caller, and where he is",
-    "supervisor.differing": "reads both sides of a file by descriptor",
-    "supervisor.status": "writes to the descriptor that a caller named",
+    "supervisor.command.asking": "takes over the words and the environment of a caller, and where he is",
+    "supervisor.conclude.differing": "reads both sides of a file by descriptor",
+    "supervisor.command.status": "writes to the descriptor that a caller named",
     "supervisor.streams": "holds the standard streams",
-    "supervisor.unseen": "looks for the program that a caller named",
-    "supervisor.unwritable": "looks at whose a workspace is",
+    "supervisor.command.unseen": "looks for the program that a caller named",
+    "supervisor.command.unwritable": "looks at whose a workspace is",
     "supervisor.cli": "reads the environment and the terminal, and exits",
-    "supervisor.commands": "takes over the environment of its caller",
-    "supervisor.printing": "the one module that prints, and asks the terminal how",
+    "supervisor.command.commands": "takes over the environment of its caller",
+    "supervisor.command.printing": "the one module that prints, and asks the terminal how",
     "supervisor.__main__": "ends the process",
     "supervisor.harness": "takes the caller's environment where none is given",
     "probes.credentials.keeper": "keeps a key in the state directory",
@@ -182,8 +181,7 @@ def stage_of(name: str) -> int | None:
     for place, rooms in enumerate(STAGES):
         if any(within(name, room) for room in rooms):
             return place
-    beside = (ROOT / "supervisor" / f"{name.removeprefix('supervisor.')}.py").is_file() and name not in SHARED
-    return STAGES.index(("supervisor.run",)) if beside else None
+    return None
 
 
 def layer_faults(name: str, imported: set[str]) -> list[str]:
@@ -208,6 +206,14 @@ def excepted(name: str, target: str) -> bool:
 def test_a_stage_imports_earlier_stages_only(path: Path) -> None:
     """No module imports a stage that comes after its own on the straight line."""
     assert not layer_faults(module_name(path), imported_by(path))
+
+
+def test_every_module_has_its_place() -> None:
+    """No module lies beside the line: each is of a stage, or of what all share."""
+    names = {module_name(path) for path in sources()}
+    placeless = {name for name in names if stage_of(name) is None and name != "supervisor"}
+    assert not {name for name in placeless if not any(within(name, room) for room in SHARED - {"supervisor"})}
+    assert stage_of("supervisor.beside") is None
 
 
 @pytest.mark.parametrize("path", sources(), ids=module_name)

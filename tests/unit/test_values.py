@@ -140,9 +140,9 @@ def run_python(code: str) -> str:
 
 def test_nothing_of_the_standard_ones_is_imported_before_it_is_asked_for() -> None:
     """A trial's start imports every class there is, and asks none of them for its fields."""
-    told = "import sys, supervisor.run, supervisor.concluding; print('dataclasses' in sys.modules, end=' ')"
+    told = "import sys, supervisor.run, supervisor.conclude.concluding; print('dataclasses' in sys.modules, end=' ')"
     asked = "from supervisor.request import Progress; import dataclasses; print(dataclasses.fields(Progress)[0].name)"
-    assert run_python(f"from supervisor.beginning import begin; begin(['--']); {told}; {asked}") == "False run"
+    assert run_python(f"from supervisor.command.beginning import begin; begin(['--']); {told}; {asked}") == "False run"
 
 
 def test_without_msgspec_they_are_standard_ones() -> None:

@@ -7,9 +7,9 @@ from transcript import MAIN, Transcript, ordinary
 
 from policies.types import StopRule
 from supervisor import events as ev
-from supervisor.budget import Budgets
 from supervisor.evidence.routes import Usage
 from supervisor.evidence.usage import Claimed, parse_usage
+from supervisor.trial.budget import Budgets
 
 
 def tool(trial: Transcript, name: str, call: str, arguments: str = "sha256:a", *, passed: bool = True) -> None:

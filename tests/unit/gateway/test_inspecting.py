@@ -11,7 +11,7 @@ from inspection_builder import OUTSIDE
 
 from policies.types import NetworkPolicy
 from supervisor.errors import PolicyError
-from supervisor.inspected import BUNDLE, CERTIFICATE, VARIABLES, prepare_inspection
+from supervisor.prepare.inspected import BUNDLE, CERTIFICATE, VARIABLES, prepare_inspection
 
 NOW = datetime.now(UTC)
 

@@ -10,12 +10,12 @@ import pytest
 from test_box_plan import view_spec
 
 from policies.types import FilesPolicy, Policy, SharedPlace
-from supervisor.declared import Declared, find_declared, read_links
 from supervisor.errors import UsageError
 from supervisor.launch.libc import MountFlag
 from supervisor.launch.mounting import Bind, KeepWritable, MakeReadOnly, Mask, MountOverlay
 from supervisor.launch.mounts import HostMount, read_mounts
 from supervisor.launch.view import View, _Planner, plan_view
+from supervisor.prepare.declared import Declared, find_declared, read_links
 
 
 def declared(base: Path, *, shared: tuple[str, ...] = (), read_deny: tuple[str, ...] = ()) -> Declared:

@@ -17,7 +17,7 @@ from probes.kernel.abi import RECORD, RecordKind
 from probes.kernel.decode import decode_slab
 from probes.kernel.slabs import redact_slab
 from supervisor import events as ev
-from supervisor.redacting import redact_event
+from supervisor.prepare.redacting import redact_event
 
 KEY = b"wJalrXUtnFEMI/K7MDENG+bPxRfiCYzz93kQ"
 SHORT = b"hunter2"

@@ -152,7 +152,7 @@ def test_a_redis_that_wants_a_password_gets_it_from_our_environment(
 
 def test_the_worker_of_the_replay_carries_out_what_is_in_its_list(store: Any, redis_socket: Path) -> None:
     """Two orders for one piece: the first is committed, the second fails."""
-    words = [sys.executable, "-m", "supervisor.replay_worker", str(redis_socket), "50"]
+    words = [sys.executable, "-m", "supervisor.replay.worker", str(redis_socket), "50"]
     store.rpush("orders", "a", "b")
     with subprocess.Popen(words, stdin=subprocess.PIPE) as worker:
         until_s = time.monotonic() + 60

@@ -21,8 +21,8 @@ from transcript import (
 from policies.triggers import triggers
 from policies.types import FilesMode, FilesPolicy, PeriodKind, Policy
 from supervisor import events as ev
+from supervisor.conclude.schedules import read_from_s
 from supervisor.evidence.schedules import find_schedules
-from supervisor.schedules import read_from_s
 from supervisor.verdict.indexing import index_run
 from supervisor.verdict.judge import Judgement, judge
 
