@@ -22,9 +22,9 @@ from pathlib import Path
 
 from supervisor.evidence.file_facts import Sight
 from supervisor.kept.reading import verify_run
-from supervisor.launch.state import RunDir
-from supervisor.verdict.pairs import separate_pairs
-from supervisor.verdict.run_index import Contact, RunIndex, decode_index, encode_index, head_of
+from supervisor.launch.runs.state import RunDir
+from supervisor.verdict.runs.pairs import separate_pairs
+from supervisor.verdict.runs.run_index import Contact, RunIndex, decode_index, encode_index, head_of
 
 SECOND = 1_000_000_000
 BUDGET_S, BUDGET_BYTES = 60.0, 2 << 30

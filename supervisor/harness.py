@@ -21,7 +21,7 @@ from supervisor.request import RunRequest, check_places, check_workspace
 
 if TYPE_CHECKING:
     from supervisor.kept.separating import RunsSeparated
-    from supervisor.launch.state import Home
+    from supervisor.launch.runs.state import Home
     from supervisor.verdict.completion import Completion
 
 PathLike = str | bytes | os.PathLike[str] | os.PathLike[bytes]
@@ -77,7 +77,7 @@ def make_request(
 def read_reference(reference: str | os.PathLike[str], home: str | os.PathLike[str] | Home | None = None) -> Completion:
     """Do what `supervisor.read` says."""
     from supervisor.kept.reading import read_run  # noqa: PLC0415
-    from supervisor.launch.state import Home  # noqa: PLC0415
+    from supervisor.launch.runs.state import Home  # noqa: PLC0415
 
     where = Home.open(os.environ, uid=os.geteuid()) if home is None else _home(home, "home")
     reading = read_run(where.find(_path(reference, "reference")))
@@ -92,7 +92,7 @@ def separate_references(
 ) -> RunsSeparated:
     """Do what `supervisor.separate` says."""
     from supervisor.kept.separating import separate_runs  # noqa: PLC0415
-    from supervisor.launch.state import Home  # noqa: PLC0415
+    from supervisor.launch.runs.state import Home  # noqa: PLC0415
 
     if isinstance(runs, str) or not isinstance(runs, Sequence):
         _refuse("a list of runs", runs, "runs")
@@ -187,7 +187,7 @@ def _file(value: object, place: str) -> Path:
 
 
 def _home(value: object, place: str) -> Home:
-    from supervisor.launch.state import Home  # noqa: PLC0415
+    from supervisor.launch.runs.state import Home  # noqa: PLC0415
 
     if isinstance(value, Home):
         return value

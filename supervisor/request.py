@@ -13,7 +13,7 @@ from supervisor.report.live import Phase, Progress
 from supervisor.values import dataclass, field, replace
 
 if TYPE_CHECKING:  # msgspec costs 30 ms, which the parsing of arguments does not need
-    from supervisor.launch.state import Home
+    from supervisor.launch.runs.state import Home
     from supervisor.trial.tool_relay import ToolRelay
     from supervisor.verdict.completion import Completion
 

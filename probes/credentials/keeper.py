@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from supervisor.errors import MachineError
-from supervisor.launch.durable import write_whole
+from supervisor.launch.disk.durable import write_whole
 
 _KEY_BYTES = 32
 _SHOWN_BYTES = 16

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from policies.spotting import VALUE_MIN_BYTES, Spotter
 from probes.credentials.patterns import find_looks
-from supervisor.launch.tree import Tree
+from supervisor.launch.disk.tree import Tree
 from supervisor.values import dataclass, field
 
 _CHUNK = 1 << 18

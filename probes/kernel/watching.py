@@ -10,7 +10,7 @@ import posixpath
 from collections.abc import Iterable, Iterator
 
 from probes.kernel import abi
-from supervisor.launch.mounts import HostMount, is_below
+from supervisor.launch.view.mounts import HostMount, is_below
 from supervisor.values import dataclass
 
 _BASIS, _FACTOR, _MASK = 0xCBF29CE484222325, 0x9E3779B97F4A7C15, (1 << 64) - 1

@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 from supervisor.errors import LogError, UsageError
 from supervisor.kept.reading import check_proof, verify_run
-from supervisor.launch.durable import write_whole
-from supervisor.launch.state import Home
+from supervisor.launch.disk.durable import write_whole
+from supervisor.launch.runs.state import Home
 from supervisor.log.keys import KeyStore, read_public
 from supervisor.log.proof import make_proof
 from supervisor.report.safe import safe

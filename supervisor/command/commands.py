@@ -16,7 +16,7 @@ from supervisor.errors import LogError, UsageError
 
 if TYPE_CHECKING:
     from supervisor.command.checking import Answer
-    from supervisor.launch.state import Home
+    from supervisor.launch.runs.state import Home
 
 _FAILED = 125
 """Our own failure; `supervisor.command.exit_code` has it too, with all that a trial needs."""
@@ -24,7 +24,7 @@ _FAILED = 125
 
 def open_home() -> Home:
     """Open the directory that runs are kept in."""
-    from supervisor.launch.state import Home  # noqa: PLC0415
+    from supervisor.launch.runs.state import Home  # noqa: PLC0415
 
     return Home.open(os.environ, uid=os.geteuid())
 

@@ -16,7 +16,7 @@ from probes.kernel.decode import decode_slab
 from supervisor.errors import InternalError
 from supervisor.events import NameAsked
 from supervisor.kept.staged import discard_staged
-from supervisor.launch.state import RunDir
+from supervisor.launch.runs.state import RunDir
 from supervisor.log.reader import read_events
 from supervisor.report.learned import learn, render, watching
 from supervisor.report.safe import safe_command

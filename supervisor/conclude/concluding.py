@@ -28,9 +28,9 @@ from supervisor.evidence.file_facts import ChangeKind, Observed, SharedNames, Si
 from supervisor.evidence.held import Release
 from supervisor.evidence.naming import listed, show
 from supervisor.evidence.timeline import with_commit
-from supervisor.launch.durable import write_whole
-from supervisor.launch.left import note_left
-from supervisor.launch.stage import Stage
+from supervisor.launch.disk.durable import write_whole
+from supervisor.launch.runs.left import note_left
+from supervisor.launch.stage.stage import Stage
 from supervisor.log import envelope
 from supervisor.log.envelope import sign_envelope
 from supervisor.log.reader import read_events
@@ -42,14 +42,14 @@ from supervisor.trial.watching import changed, observed, record_foreign, shared_
 from supervisor.values import dataclass, replace
 from supervisor.verdict.argue import argue
 from supervisor.verdict.completion import Completion, LogFigures, StageSeen, json_parts
-from supervisor.verdict.indexing import index_run
 from supervisor.verdict.judge import Judgement, judge
-from supervisor.verdict.run_index import encode_index
+from supervisor.verdict.runs.indexing import index_run
+from supervisor.verdict.runs.run_index import encode_index
 
 if TYPE_CHECKING:
     from supervisor.conclude.validating import Waiting
-    from supervisor.launch.inplace import InPlace
-    from supervisor.launch.journal import Left
+    from supervisor.launch.stage.inplace import InPlace
+    from supervisor.launch.stage.journal import Left
     from supervisor.signals import Signals
 
 _NOTHING_STAGED = "none"
@@ -240,7 +240,7 @@ def apply_stage(stage: Stage, write: tuple[str, ...] | None, *, force: bool = Fa
     """
     if stage.untouched():
         return Applied(state=APPLIED)
-    from supervisor.launch.plan import REFUSED  # noqa: PLC0415 - a trial that writes nothing needs none of it
+    from supervisor.launch.stage.plan import REFUSED  # noqa: PLC0415 - a trial that writes nothing needs none of it
 
     globs = None if write is None else compile_globs(write, workspace=stage.workspace)
     try:
@@ -262,7 +262,7 @@ def apply_stage(stage: Stage, write: tuple[str, ...] | None, *, force: bool = Fa
 
 def _against(left: tuple[Left, ...]) -> str:
     """Say what the host stood against, by what it did."""
-    from supervisor.launch.plan import CHANGED  # noqa: PLC0415 - as above
+    from supervisor.launch.stage.plan import CHANGED  # noqa: PLC0415 - as above
 
     whys = dict.fromkeys(entry.why for entry in left)
     return "; ".join(

@@ -2,8 +2,8 @@
 
 In: a stage, or a workspace that was written in place with what was recorded before. Out: one `FileDiff` a path that
 differs, in order of names, made one at a time; content is read only up to `MAX_BYTES` a file. Everything is read by
-descriptor (`supervisor.launch.tree`), so nothing that a trial named is followed. The lines are for reading: what could
-act on a terminal is escaped, so `patch` may not take them.
+descriptor (`supervisor.launch.disk.tree`), so nothing that a trial named is followed. The lines are for reading: what
+could act on a terminal is escaped, so `patch` may not take them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from supervisor.events import Kind
 from supervisor.evidence.file_facts import FileState
-from supervisor.launch.merged import Merged
-from supervisor.launch.observe import Observer
-from supervisor.launch.stage import Stage
-from supervisor.launch.tree import Tree, join
+from supervisor.launch.disk.observe import Observer
+from supervisor.launch.disk.tree import Tree, join
+from supervisor.launch.stage.merged import Merged
+from supervisor.launch.stage.stage import Stage
 from supervisor.report.live import count
 from supervisor.report.safe import harmless, safe
 from supervisor.values import dataclass
 
 if TYPE_CHECKING:
-    from supervisor.launch.inplace import InPlace
+    from supervisor.launch.stage.inplace import InPlace
 
 MAX_BYTES = 1 << 20
 """Of a side that is longer only the size is told: the time of a comparison grows with the square."""

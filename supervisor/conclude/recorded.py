@@ -17,8 +17,8 @@ import msgspec
 from supervisor.errors import LogError, LogUnreadableError
 from supervisor.evidence.collect import FindAliases, no_aliases
 from supervisor.evidence.file_facts import FileState, Observed, SharedNames
-from supervisor.evidence.followed import Beginning
-from supervisor.evidence.leading import ReadLinks, no_links
+from supervisor.evidence.paths.followed import Beginning
+from supervisor.evidence.paths.leading import ReadLinks, no_links
 
 NAME = "observed.jsonl"
 

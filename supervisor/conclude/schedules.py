@@ -18,8 +18,8 @@ from supervisor.evidence.facts import Facts, Timeline
 from supervisor.evidence.schedules import Found, absolute, find_schedules, with_schedules
 
 if TYPE_CHECKING:
-    from supervisor.launch.inplace import InPlace
-    from supervisor.launch.stage import Stage
+    from supervisor.launch.stage.inplace import InPlace
+    from supervisor.launch.stage.stage import Stage
     from supervisor.trial.trial import Trial
 
 MAX_BYTES = 64 << 10

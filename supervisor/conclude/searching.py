@@ -25,7 +25,7 @@ from supervisor.events import (
 from supervisor.evidence.credentials import with_credentials
 from supervisor.evidence.facts import Facts, Touch
 from supervisor.evidence.naming import show
-from supervisor.launch.tree import Tree
+from supervisor.launch.disk.tree import Tree
 from supervisor.prepare.credentials import Credentials, decoys_of
 
 if TYPE_CHECKING:

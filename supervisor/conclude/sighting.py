@@ -15,15 +15,15 @@ import msgspec
 from supervisor import clock
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.file_facts import ABSENT, Sight
-from supervisor.launch.mounts import is_below
-from supervisor.launch.registry import began_ns
-from supervisor.launch.sights import find_grounds, find_socket, look
-from supervisor.launch.stage import Stage
-from supervisor.verdict.indexing import paths_met
-from supervisor.verdict.run_index import RunIndex, with_sights
+from supervisor.launch.disk.sights import find_grounds, find_socket, look
+from supervisor.launch.runs.registry import began_ns
+from supervisor.launch.stage.stage import Stage
+from supervisor.launch.view.mounts import is_below
+from supervisor.verdict.runs.indexing import paths_met
+from supervisor.verdict.runs.run_index import RunIndex, with_sights
 
 if TYPE_CHECKING:
-    from supervisor.launch.inplace import InPlace
+    from supervisor.launch.stage.inplace import InPlace
     from supervisor.trial.trial import Trial
 
 

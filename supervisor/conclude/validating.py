@@ -33,8 +33,8 @@ from supervisor.evidence.file_facts import FileHistory
 from supervisor.evidence.held import HELD, Held, Release
 from supervisor.grade.grade_box import Job, Ran, run_grader
 from supervisor.grade.grading import grader_of
-from supervisor.launch.stage import Stage
-from supervisor.launch.state import RunDir
+from supervisor.launch.runs.state import RunDir
+from supervisor.launch.stage.stage import Stage
 from supervisor.request import Phase
 from supervisor.signals import Signals
 from supervisor.trial.trial import Trial

@@ -27,22 +27,19 @@ from supervisor.evidence.coverage import Noted, cover, find_gaps
 from supervisor.evidence.credentials import CredentialFold
 from supervisor.evidence.facts import Facts, Gap, Loss, Outcome, Process, Timeline
 from supervisor.evidence.file_facts import FileHistory, Observed, SharedNames
-from supervisor.evidence.files import FileFold
 from supervisor.evidence.flows import FlowFold
-from supervisor.evidence.followed import Beginning, Followed
-from supervisor.evidence.grades import GradeFold, ReferenceFold
+from supervisor.evidence.graders.grades import GradeFold, ReferenceFold
 from supervisor.evidence.held import HeldFold, add_decisions
-from supervisor.evidence.histories import Draft, Historian
-from supervisor.evidence.leading import ReadLinks, no_links
 from supervisor.evidence.limits import LimitFold
 from supervisor.evidence.locks import LockFold
-from supervisor.evidence.looks import LookFold
 from supervisor.evidence.orders import OrderFold
-from supervisor.evidence.places import Places
-from supervisor.evidence.processes import Cast, ProcessFold
-from supervisor.evidence.reached import Reached
-from supervisor.evidence.reads import ReadFold
-from supervisor.evidence.reconcile import (
+from supervisor.evidence.paths.files import FileFold
+from supervisor.evidence.paths.followed import Beginning, Followed
+from supervisor.evidence.paths.histories import Draft, Historian
+from supervisor.evidence.paths.leading import ReadLinks, no_links
+from supervisor.evidence.paths.looks import LookFold
+from supervisor.evidence.paths.reads import ReadFold
+from supervisor.evidence.paths.reconcile import (
     BATCH,
     Copied,
     Explained,
@@ -55,12 +52,15 @@ from supervisor.evidence.reconcile import (
     overflow_gap,
     without_symlinks,
 )
+from supervisor.evidence.paths.sharing import place_gaps
+from supervisor.evidence.paths.tree import Tree
+from supervisor.evidence.places import Places
+from supervisor.evidence.processes import Cast, ProcessFold
+from supervisor.evidence.reached import Reached
 from supervisor.evidence.requests import RequestFold
 from supervisor.evidence.schedules import ScheduleFold
 from supervisor.evidence.services import ServiceFold
-from supervisor.evidence.sharing import place_gaps
 from supervisor.evidence.timeline import TimelineFold
-from supervisor.evidence.tree import Tree
 from supervisor.evidence.usage import UsageFold
 from supervisor.values import replace
 

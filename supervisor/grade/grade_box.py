@@ -36,19 +36,19 @@ from supervisor.events import (
     TrialSealed,
     TrialTested,
 )
-from supervisor.evidence.grader import GraderDid, read_grader
+from supervisor.evidence.graders.grader import GraderDid, read_grader
 from supervisor.launch.box import Box, hold
 from supervisor.launch.boxspec import BoxSpec
 from supervisor.launch.brake import Brake
 from supervisor.launch.cgroup import Cgroup, find_root
-from supervisor.launch.durable import write_whole
-from supervisor.launch.grader_view import GraderViewSpec, plan_grader_view
+from supervisor.launch.disk.durable import write_whole
 from supervisor.launch.leftovers import clean_cgroup, clean_run
 from supervisor.launch.limits import Limit, LimitedCgroup
-from supervisor.launch.mounts import parse_mountinfo
-from supervisor.launch.owner import Owner
-from supervisor.launch.state import RunDir
-from supervisor.launch.view import ViewSpec
+from supervisor.launch.runs.owner import Owner
+from supervisor.launch.runs.state import RunDir
+from supervisor.launch.view.grader_view import GraderViewSpec, plan_grader_view
+from supervisor.launch.view.mounts import parse_mountinfo
+from supervisor.launch.view.view import ViewSpec
 from supervisor.log.keys import SigningKey
 from supervisor.log.reader import read_events
 from supervisor.log.signer import Signer
@@ -113,7 +113,7 @@ class Job:
         directory: of this run of it, not there yet; its name is its number or name.
         command: for the shell.
         about: what it is for, for its manifest.
-        layers, base, write_to, nested: see `supervisor.launch.grader_view`.
+        layers, base, write_to, nested: see `supervisor.launch.view.grader_view`.
         stdin: a descriptor that it reads from, None for nothing.
     """
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from supervisor.grade.grading import Grader
-    from supervisor.launch.inplace import InPlace
-    from supervisor.launch.stage import Stage
+    from supervisor.launch.stage.inplace import InPlace
+    from supervisor.launch.stage.stage import Stage
     from supervisor.signals import Signals
     from supervisor.trial.trial import Trial
 

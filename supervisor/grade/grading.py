@@ -23,15 +23,15 @@ from policies.credentials import filter_environ
 from policies.types import GradePolicy, PeriodKind, Policy, PossibleState, Selftest
 from supervisor.errors import UsageError
 from supervisor.events import GradeFinished, GradeStarted, OutcomeCaptured
-from supervisor.evidence.grader import GraderDid
-from supervisor.evidence.grader_words import read_words
+from supervisor.evidence.graders.grader import GraderDid
+from supervisor.evidence.graders.grader_words import read_words
 from supervisor.grade.grade_box import SCRATCH, GraderBox, Job, Ran, run_grader
-from supervisor.launch.inplace import InPlace
-from supervisor.launch.mounting import copy_attributes
-from supervisor.launch.outward import find_outward
-from supervisor.launch.stage import Stage, read_map
-from supervisor.launch.state import RunDir
-from supervisor.launch.stored import find_changed
+from supervisor.launch.disk.outward import find_outward
+from supervisor.launch.disk.stored import find_changed
+from supervisor.launch.runs.state import RunDir
+from supervisor.launch.stage.inplace import InPlace
+from supervisor.launch.stage.stage import Stage, read_map
+from supervisor.launch.view.mounting import copy_attributes
 from supervisor.log.writer import LogWriter
 from supervisor.prepare.preparing import find_user
 from supervisor.request import RunRequest

@@ -32,16 +32,16 @@ from supervisor import clock
 from supervisor.errors import LogError, UsageError
 from supervisor.events import Event, Origin, TrialSealed
 from supervisor.evidence.facts import Facts
-from supervisor.evidence.grader import GraderDid
+from supervisor.evidence.graders.grader import GraderDid
 from supervisor.grade.grade_box import GraderBox
 from supervisor.grade.grading import Grader, Subject, claimed_state, grader_environ, leads_outward, nested_layers
 from supervisor.kept.reading import JUDGEMENTS, events_of
 from supervisor.kept.rejudging import Kept, open_kept
-from supervisor.launch.durable import write_whole
-from supervisor.launch.kept import digest_capture
-from supervisor.launch.stage import Stage
-from supervisor.launch.state import Home, RunDir
-from supervisor.launch.stored import find_changed
+from supervisor.launch.disk.durable import write_whole
+from supervisor.launch.disk.stored import find_changed
+from supervisor.launch.runs.state import Home, RunDir
+from supervisor.launch.stage.kept import digest_capture
+from supervisor.launch.stage.stage import Stage
 from supervisor.log.bound import claim_digest
 from supervisor.log.keys import KeyStore, SigningKey
 from supervisor.log.signer import Signer

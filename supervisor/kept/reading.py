@@ -16,8 +16,8 @@ import msgspec
 
 from supervisor.errors import LogError, LogUnreadableError, LogUnsealedError, UsageError
 from supervisor.events import Event, TrialHeld
-from supervisor.launch.registry import read_registry
-from supervisor.launch.state import Home, RunDir
+from supervisor.launch.runs.registry import read_registry
+from supervisor.launch.runs.state import Home, RunDir
 from supervisor.log.frames import HEADER_BYTES, MAGIC, MAX_PAYLOAD, FrameType, check_crc, parse_header
 from supervisor.log.keys import KeyStore
 from supervisor.log.notes import CutNoteError, read_notes
@@ -173,7 +173,7 @@ def verify_run(run: RunDir, *, key: str | None = None, witnessed: Path | None = 
     """
     verified = verify_log(run.path, key=key, witnessed=witnessed)
     if verified.captures or verified.stage_kept:
-        from supervisor.launch.kept import verify_kept  # noqa: PLC0415 - few runs keep something
+        from supervisor.launch.stage.kept import verify_kept  # noqa: PLC0415 - few runs keep something
 
         verify_kept(run, _workspace(run), verified.captures, stage=verified.stage if verified.stage_kept else None)
     roots = {".": verified.root}

@@ -19,7 +19,7 @@ from supervisor.events import Event, GradeFinished, GradeStarted, StatesRecorded
 from supervisor.evidence.collect import collect
 from supervisor.evidence.facts import Facts
 from supervisor.kept.reading import events_of, read_completion, verify_run
-from supervisor.launch.state import RunDir
+from supervisor.launch.runs.state import RunDir
 from supervisor.prepare.manifest import Manifest, read_manifest
 from supervisor.values import dataclass
 from supervisor.verdict.argue import argue

@@ -17,14 +17,14 @@ import msgspec
 from supervisor.errors import LogError, LogUnsealedError, PolicyError, UsageError
 from supervisor.kept.reading import addenda, verify_run
 from supervisor.kept.staged import applied_afterwards
-from supervisor.launch.registry import Registry, read_registry
-from supervisor.launch.state import Home, RunDir
+from supervisor.launch.runs.registry import Registry, read_registry
+from supervisor.launch.runs.state import Home, RunDir
 from supervisor.prepare.manifest import read_manifest
 from supervisor.report.separation import separation_json
 from supervisor.values import dataclass
-from supervisor.verdict.indexing import asked_contacts
-from supervisor.verdict.pairs import FULL, Separated, separate_pairs
-from supervisor.verdict.run_index import SCHEMA, RunIndex, applied_later, decode_index, head_of
+from supervisor.verdict.runs.indexing import asked_contacts
+from supervisor.verdict.runs.pairs import FULL, Separated, separate_pairs
+from supervisor.verdict.runs.run_index import SCHEMA, RunIndex, applied_later, decode_index, head_of
 
 _NAMED = 5
 """How many runs a warning names."""

@@ -18,9 +18,9 @@ from supervisor import clock
 from supervisor.conclude.concluding import APPLIED, apply_stage
 from supervisor.conclude.differing import FileDiff, diff_in_place, diff_stage
 from supervisor.errors import UsageError
-from supervisor.launch.durable import write_whole
-from supervisor.launch.stage import Stage
-from supervisor.launch.state import RunDir
+from supervisor.launch.disk.durable import write_whole
+from supervisor.launch.runs.state import RunDir
+from supervisor.launch.stage.stage import Stage
 from supervisor.prepare.manifest import Manifest, read_manifest
 from supervisor.report.live import count
 
@@ -97,7 +97,7 @@ def diff_staged(run: RunDir) -> Iterator[FileDiff]:
         return globs is None or globs.match(path)
 
     if manifest.policy.files.mode is FilesMode.DIRECT:
-        from supervisor.launch.inplace import InPlace  # noqa: PLC0415 - staged runs need none of it
+        from supervisor.launch.stage.inplace import InPlace  # noqa: PLC0415 - staged runs need none of it
 
         with InPlace(run, manifest.workspace) as writes:
             yield from diff_in_place(writes, allowed)

@@ -29,7 +29,7 @@ from supervisor.launch.building import Parts, Served, fork_builder
 from supervisor.launch.seccomp import load_filter
 from supervisor.launch.streams import Streams
 from supervisor.launch.trial_notes import open_notes
-from supervisor.launch.view import View, plan_view
+from supervisor.launch.view.view import View, plan_view
 from supervisor.values import dataclass, replace
 
 __all__ = ["Box", "BoxSpec", "Served", "StopNotice", "TrialCgroup", "hold"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from supervisor.launch.view import ViewSpec
+from supervisor.launch.view.view import ViewSpec
 from supervisor.values import dataclass
 
 STDIO_PTY = -1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from supervisor.errors import MachineError
-from supervisor.launch.view import View
+from supervisor.launch.view.view import View
 
 _READ_ONLY = (b"/proc/sys", b"/proc/sysrq-trigger", b"/proc/irq", b"/proc/bus", b"/proc/fs")
 _MASKED_FILES = (

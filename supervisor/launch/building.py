@@ -23,7 +23,7 @@ from supervisor.errors import LaunchError
 from supervisor.launch import libc, namespaces
 from supervisor.launch.boxspec import STDIO_CLOSED, STDIO_PTY, BoxSpec, encode_config
 from supervisor.launch.bubblewrap import bubblewrap_options, encode_options
-from supervisor.launch.view import View
+from supervisor.launch.view.view import View
 from supervisor.values import dataclass
 
 _FIRST = 10  # boxinit takes descriptors below 100

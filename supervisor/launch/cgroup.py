@@ -24,7 +24,7 @@ from pathlib import Path
 
 from supervisor.errors import MachineError
 from supervisor.launch.controllers import make_below_parent, remove_companions, remove_parent
-from supervisor.launch.owner import Owner
+from supervisor.launch.runs.owner import Owner
 from supervisor.values import dataclass
 
 PARENT = "supervise"

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from supervisor.launch.mounts import HostMount, read_mounts
+from supervisor.launch.view.mounts import HostMount, read_mounts
 from supervisor.values import dataclass
 
 NAMES = ("pids", "memory", "cpu")

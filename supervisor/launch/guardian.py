@@ -27,7 +27,7 @@ from pathlib import Path
 from supervisor.errors import SuperviseError
 from supervisor.launch.cgroup import Cgroup
 from supervisor.launch.leftovers import clean_cgroup, clean_run
-from supervisor.launch.state import RunDir
+from supervisor.launch.runs.state import RunDir
 from supervisor.values import dataclass
 
 _RELEASE = b"r"

@@ -18,9 +18,9 @@ from pathlib import Path
 from supervisor.errors import MachineError
 from supervisor.launch.cgroup import PARENT, Cgroup
 from supervisor.launch.controllers import remove_orphans, remove_parent
-from supervisor.launch.detach import mounts_below, unmount_below
-from supervisor.launch.removing import remove_tree
-from supervisor.launch.state import Home, RunDir
+from supervisor.launch.disk.removing import remove_tree
+from supervisor.launch.runs.state import Home, RunDir
+from supervisor.launch.view.detach import mounts_below, unmount_below
 
 _EMPTY_S = 10.0
 _UNOWNED_S = 60.0
@@ -135,7 +135,7 @@ def _sweep_run(run: RunDir) -> str | None:
 
 def _in_commit(run: RunDir) -> bool:
     """Whether the supervisor died while it was changing the workspace."""
-    from supervisor.launch.journal import Journal, Phase  # noqa: PLC0415 - there is hardly ever anything to sweep
+    from supervisor.launch.stage.journal import Journal, Phase  # noqa: PLC0415 - there is hardly ever anything to sweep
 
     places = (run.stage, run.stage / "forced", *run.nested.glob("*"), *run.nested.glob("*/forced"))
     begun = [place for place in places if (place / "commit.phase").exists()]

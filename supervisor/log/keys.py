@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from supervisor.errors import LogUnreadableError, MachineError, UsageError
-from supervisor.launch.durable import write_whole
+from supervisor.launch.disk.durable import write_whole
 from supervisor.values import dataclass
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from policies.types import Policy
 from probes.credentials.keeper import Keeper
 from supervisor.errors import UsageError
 from supervisor.events import CanaryPlaced, CredentialDropped, CredentialGuarded, CredentialPassed, Event
-from supervisor.launch.view import Planted
+from supervisor.launch.view.view import Planted
 from supervisor.prepare.masking import linked_files
 from supervisor.values import dataclass
 

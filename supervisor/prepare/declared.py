@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from policies.globs import literal
 from policies.types import Policy
 from supervisor.errors import UsageError
-from supervisor.launch.mounts import is_below
+from supervisor.launch.view.mounts import is_below
 from supervisor.prepare.globbing import KERNEL, existing
 from supervisor.values import dataclass, field
 

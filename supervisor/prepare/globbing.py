@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from supervisor.errors import UsageError
-from supervisor.launch.mounts import is_below
+from supervisor.launch.view.mounts import is_below
 
 KERNEL = (b"/proc", b"/sys", b"/dev")
 """Each trial has its own of these, and none holds a credential by a name that a glob could mean."""

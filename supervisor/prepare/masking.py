@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from policies.credentials import absolute_glob
 from supervisor.errors import UsageError
-from supervisor.launch.mounts import is_below
+from supervisor.launch.view.mounts import is_below
 from supervisor.prepare.globbing import KERNEL, existing
 
 LOOKED_AT = 500

@@ -25,12 +25,12 @@ from supervisor.launch.boxspec import BoxSpec
 from supervisor.launch.cgroup import find_root
 from supervisor.launch.leftovers import forget_run
 from supervisor.launch.limits import Limit, Resource, plan_limits
-from supervisor.launch.owner import Owner
-from supervisor.launch.stage import Stage
-from supervisor.launch.state import Home, RunDir, make_run_id
+from supervisor.launch.runs.owner import Owner
+from supervisor.launch.runs.state import Home, RunDir, make_run_id
+from supervisor.launch.stage.stage import Stage
 from supervisor.launch.streams import Standard
 from supervisor.launch.terminal import Terminal, find_ttys
-from supervisor.launch.view import ViewSpec
+from supervisor.launch.view.view import ViewSpec
 from supervisor.log.bound import claim_digest
 from supervisor.log.keys import ENVIRONMENT, KeyStore, SigningKey, parse_signing_key, read_signing_key
 from supervisor.log.room import find_wait_s
@@ -48,7 +48,7 @@ from supervisor.values import dataclass, replace
 from supervisor.version import VERSION
 
 if TYPE_CHECKING:
-    from supervisor.launch.inplace import InPlace
+    from supervisor.launch.stage.inplace import InPlace
     from supervisor.prepare.inspected import Inspection
 
 _TOKEN_BYTES = 4
@@ -223,8 +223,8 @@ def prepare_writes(prepared: Prepared) -> Stage | InPlace:
         stage = Stage(prepared.run, prepared.workspace)
         stage.prepare()
         return stage
-    from supervisor.launch.inplace import InPlace  # noqa: PLC0415 - staged trials need none of it
-    from supervisor.launch.view import nested_in_place  # noqa: PLC0415 - likewise
+    from supervisor.launch.stage.inplace import InPlace  # noqa: PLC0415 - staged trials need none of it
+    from supervisor.launch.view.view import nested_in_place  # noqa: PLC0415 - likewise
 
     home, workspace = os.fsencode(prepared.home.path), os.fsencode(prepared.workspace)
     writes = InPlace(prepared.run, prepared.workspace)

@@ -41,7 +41,7 @@ from policies.types import (
 )
 from supervisor.errors import MachineError
 from supervisor.evidence.routes import ServiceAnswer
-from supervisor.launch.state import Home, RunDir
+from supervisor.launch.runs.state import Home, RunDir
 from supervisor.request import RunRequest
 from supervisor.verdict.completion import Completion
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from supervisor.report.lines import Line, line, verdict_span
 from supervisor.report.safe import harmless
-from supervisor.verdict.run_marks import DECLARED_DEPENDENCE
+from supervisor.verdict.runs.run_marks import DECLARED_DEPENDENCE
 
 if TYPE_CHECKING:
-    from supervisor.verdict.findings import Edge
-    from supervisor.verdict.pairs import Separated
+    from supervisor.verdict.runs.findings import Edge
+    from supervisor.verdict.runs.pairs import Separated
 
 _ID = re.compile(r"\d{8}-\d{6}-([0-9a-z]+)")
 _IN_TEXT = re.compile(r"\d{8}-\d{6}-[0-9a-z]+")

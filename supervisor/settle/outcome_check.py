@@ -15,10 +15,10 @@ from policies.globs import Globs, compile_globs
 from policies.types import FilesMode, Policy
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.file_facts import EVERYTHING, FileHistory
-from supervisor.launch.observe import Observer
-from supervisor.launch.stage import Stage
-from supervisor.launch.state import RunDir
-from supervisor.launch.tree import Tree, join
+from supervisor.launch.disk.observe import Observer
+from supervisor.launch.disk.tree import Tree, join
+from supervisor.launch.runs.state import RunDir
+from supervisor.launch.stage.stage import Stage
 from supervisor.values import dataclass
 
 MOST = 200_000

@@ -11,8 +11,8 @@ import subprocess
 from pathlib import Path
 
 from policies.triggers import Reads, triggers
-from supervisor.launch.observe import Observer
-from supervisor.launch.tree import Tree
+from supervisor.launch.disk.observe import Observer
+from supervisor.launch.disk.tree import Tree
 from supervisor.values import dataclass
 from supervisor.verdict.settled_later import LeftSchedule
 

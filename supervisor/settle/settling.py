@@ -44,8 +44,8 @@ from supervisor.events import (
 )
 from supervisor.kept.reading import ADDENDA, addenda, events_of, read_run
 from supervisor.kept.rejudging import open_kept
-from supervisor.launch.durable import write_whole
-from supervisor.launch.state import Home, RunDir
+from supervisor.launch.disk.durable import write_whole
+from supervisor.launch.runs.state import Home, RunDir
 from supervisor.log import envelope
 from supervisor.log.bound import claim_digest
 from supervisor.log.envelope import sign_envelope

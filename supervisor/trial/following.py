@@ -34,8 +34,8 @@ from supervisor.trial.trial import Trial, wait_until_empty
 from supervisor.values import dataclass
 
 if TYPE_CHECKING:
-    from supervisor.launch.inplace import InPlace
-    from supervisor.launch.stage import Stage
+    from supervisor.launch.stage.inplace import InPlace
+    from supervisor.launch.stage.stage import Stage
 
 _KILL_AFTER_S = 2.0
 _TELL_EVERY_S = 0.25
@@ -240,7 +240,7 @@ def _capture(watch: Watch, stage: Stage | InPlace, *, thaw: bool, state: str = "
 
 def _isolate(trial: Trial) -> None:
     """Take the workspace away from what lives, while it is frozen; then let it go on."""
-    from supervisor.launch.isolate import isolate  # noqa: PLC0415 - few policies isolate
+    from supervisor.launch.view.isolate import isolate  # noqa: PLC0415 - few policies isolate
 
     done = isolate(trial.box.init_pid, trial.box.view.workspace)
     trial.record(TrialIsolated, error=done.error)

@@ -50,12 +50,12 @@ from supervisor.launch.box import Box, Served, hold
 from supervisor.launch.brake import Brake
 from supervisor.launch.building import GATEWAY
 from supervisor.launch.cgroup import PARENT, Cgroup, find_root
-from supervisor.launch.durable import write_whole
+from supervisor.launch.disk.durable import write_whole
 from supervisor.launch.guardian import Guardian
 from supervisor.launch.leftovers import clean_cgroup, clean_run, sweep
 from supervisor.launch.limits import LimitedCgroup, prefer_trial_as_victim
-from supervisor.launch.owner import Owner
-from supervisor.launch.registry import register
+from supervisor.launch.runs.owner import Owner
+from supervisor.launch.runs.registry import register
 from supervisor.launch.trial_notes import read_notes
 from supervisor.log.room import Room
 from supervisor.log.signer import Signer

@@ -16,17 +16,17 @@ from policies.types import FilesMode
 from probes.kernel.watching import overlay_devices, plan_looks
 from supervisor import clock
 from supervisor.events import Event, Origin, PlaceChanged, PlaceDeclared, PlaceUnwatched, ReferenceLinked
-from supervisor.launch.left import names_left
-from supervisor.launch.mounts import has_remote, parse_mountinfo, read_mounts
+from supervisor.launch.runs.left import names_left
+from supervisor.launch.view.mounts import has_remote, parse_mountinfo, read_mounts
 from supervisor.values import dataclass, replace
 
 if TYPE_CHECKING:
     from probes.shared import PlaceWatch
     from supervisor.evidence.collect import Observe
     from supervisor.evidence.file_facts import Observed, SharedNames
-    from supervisor.launch.inplace import InPlace
-    from supervisor.launch.sharing import SharedStates
-    from supervisor.launch.stage import Stage
+    from supervisor.launch.stage.inplace import InPlace
+    from supervisor.launch.stage.sharing import SharedStates
+    from supervisor.launch.stage.stage import Stage
     from supervisor.prepare.preparing import Prepared
     from supervisor.trial.trial import Trial
 
@@ -119,7 +119,7 @@ def _is_remote(workspace: bytes) -> bool:
 def _shared(trial: Trial, shown: Mapping[bytes, tuple[bytes, ...]]) -> Iterator[Sharing]:
     """Watch the shared places, which the trial sees by these names too, and record what is in them."""
     from probes.shared import PlaceWatch  # noqa: PLC0415 - most trials share nothing
-    from supervisor.launch.sharing import SharedStates  # noqa: PLC0415 - likewise
+    from supervisor.launch.stage.sharing import SharedStates  # noqa: PLC0415 - likewise
 
     prepared, declared = trial.prepared, trial.prepared.declared
     own = {name: path for path in declared.shared for name in (path, *shown[path])}
@@ -143,7 +143,7 @@ def record_foreign(trial: Trial, events: Iterable[Event]) -> None:
     watches += [trial.writers] if trial.writers is not None else []
     if not watches:
         return
-    from supervisor.evidence.foreign import find_foreign  # noqa: PLC0415 - most trials share nothing
+    from supervisor.evidence.paths.foreign import find_foreign  # noqa: PLC0415 - most trials share nothing
 
     if trial.writers is not None:
         _record_held(trial, trial.writers)
@@ -220,8 +220,8 @@ def shared_names(trial: Trial, writes: Stage | InPlace, *, linked: bool) -> Shar
     """
     if trial.sharing is None:
         return writes.aliases(linked)
-    from supervisor.launch.inplace import InPlace  # noqa: PLC0415 - most trials share nothing
-    from supervisor.launch.linked import find_recorded  # noqa: PLC0415 - likewise
+    from supervisor.launch.stage.inplace import InPlace  # noqa: PLC0415 - most trials share nothing
+    from supervisor.launch.stage.linked import find_recorded  # noqa: PLC0415 - likewise
 
     recorded = list(trial.sharing.states.recorded())
     if isinstance(writes, InPlace):

@@ -6,8 +6,8 @@ from msgspec import UNSET, UnsetType
 
 from policies.types import Policy
 from supervisor.evidence.facts import Facts
-from supervisor.evidence.histories import unknown
 from supervisor.evidence.naming import show
+from supervisor.evidence.paths.histories import unknown
 from supervisor.values import dataclass, replace
 from supervisor.verdict import services
 from supervisor.verdict.bounds import SUCCESS, BoundFound, read_bound

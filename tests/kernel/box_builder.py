@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from supervisor.launch.box import Box, BoxSpec, hold
-from supervisor.launch.view import ViewSpec
+from supervisor.launch.view.view import ViewSpec
 
 PYTHON = str(Path(sys.executable).resolve())
 """The interpreter itself: a virtual environment below /tmp does not exist in a box."""

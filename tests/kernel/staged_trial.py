@@ -12,8 +12,8 @@ from typing import Any
 
 from overlay_operations import build, describe
 
-from supervisor.launch.stage import Stage
-from supervisor.launch.state import RunDir
+from supervisor.launch.runs.state import RunDir
+from supervisor.launch.stage.stage import Stage
 
 OPERATIONS = Path(__file__).parent / "overlay_operations.py"
 TIMES, NAMES = 6, 7

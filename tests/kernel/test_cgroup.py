@@ -16,8 +16,8 @@ import pytest
 from supervisor.launch.cgroup import PARENT, Cgroup, find_root
 from supervisor.launch.guardian import Guardian
 from supervisor.launch.leftovers import sweep
-from supervisor.launch.owner import Owner
-from supervisor.launch.state import Home, RunDir
+from supervisor.launch.runs.owner import Owner
+from supervisor.launch.runs.state import Home, RunDir
 
 pytestmark = pytest.mark.kernel("cgroup-v2")
 
@@ -25,7 +25,7 @@ SUPERVISOR = """
 import os, subprocess, sys, time
 from supervisor.launch.cgroup import Cgroup, find_root
 from supervisor.launch.guardian import Guardian
-from supervisor.launch.state import Home
+from supervisor.launch.runs.state import Home
 home = Home.open(os.environ, uid=os.getuid())
 run = home.create(sys.argv[1])
 cgroup = Cgroup.create(find_root(), run.id)

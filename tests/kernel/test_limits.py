@@ -24,8 +24,8 @@ from supervisor.launch.controllers import (
 )
 from supervisor.launch.leftovers import clean_cgroup, sweep
 from supervisor.launch.limits import Effect, LimitedCgroup, Reached, Resource, plan_limits
-from supervisor.launch.owner import Owner
-from supervisor.launch.state import Home
+from supervisor.launch.runs.owner import Owner
+from supervisor.launch.runs.state import Home
 
 pytestmark = pytest.mark.kernel("cgroup-v2", "limits")
 
@@ -35,7 +35,7 @@ from policies.types import Limits
 from supervisor.launch.cgroup import Cgroup, find_root
 from supervisor.launch.guardian import Guardian
 from supervisor.launch.limits import LimitedCgroup, plan_limits
-from supervisor.launch.state import Home
+from supervisor.launch.runs.state import Home
 run = Home.open(os.environ, uid=os.getuid()).create(sys.argv[1])
 cgroup = Cgroup.create(find_root(), run.id)
 if sys.argv[2] == "guarded":

@@ -14,7 +14,7 @@ import pytest
 from staged_trial import NAMES, Trial, everything, without
 
 from supervisor.errors import MachineError, UsageError
-from supervisor.launch.stage import Stage
+from supervisor.launch.stage.stage import Stage
 
 GIVEN = "given"
 pytestmark = pytest.mark.kernel("overlay")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from staged_trial import Trial, everything
 
-from supervisor.launch.stage import Stage
+from supervisor.launch.stage.stage import Stage
 
 GIVEN = "given"
 pytestmark = pytest.mark.kernel("overlay")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from staged_trial import Trial, everything
 
-from supervisor.launch.stage import Stage
+from supervisor.launch.stage.stage import Stage
 
 pytestmark = pytest.mark.kernel("overlay")
 

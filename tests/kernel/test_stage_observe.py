@@ -13,7 +13,7 @@ from staged_trial import Trial
 
 from supervisor.events import Kind
 from supervisor.evidence.file_facts import FileState
-from supervisor.launch.merged import Merged
+from supervisor.launch.stage.merged import Merged
 
 pytestmark = pytest.mark.kernel("overlay")
 

@@ -13,7 +13,7 @@ from witness_builder import Seen, WitnessLab
 
 from probes.kernel.watching import Looks
 from supervisor.events import FileLocked
-from supervisor.launch.mounts import mount_of, read_mounts
+from supervisor.launch.view.mounts import mount_of, read_mounts
 
 pytestmark = pytest.mark.kernel("witness")
 

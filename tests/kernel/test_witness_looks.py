@@ -12,7 +12,7 @@ from witness_builder import Seen, WitnessLab, compile_c
 from probes.kernel import abi, libbpf, pins
 from probes.kernel.watching import Looks
 from supervisor.events import FileEvent, FileListed, FileLookedUp, FileMapped, FileOpened, FileRead
-from supervisor.launch.mounts import mount_of, read_mounts
+from supervisor.launch.view.mounts import mount_of, read_mounts
 
 pytestmark = pytest.mark.kernel("witness")
 

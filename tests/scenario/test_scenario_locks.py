@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from scenario_lab import Lab, python, wait_until
 
-from supervisor.verdict.run_index import decode_index
+from supervisor.verdict.runs.run_index import decode_index
 
 pytestmark = pytest.mark.kernel("witness", "overlay", "cgroup")
 

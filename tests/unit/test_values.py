@@ -147,6 +147,6 @@ def test_nothing_of_the_standard_ones_is_imported_before_it_is_asked_for() -> No
 
 def test_without_msgspec_they_are_standard_ones() -> None:
     """``doctor`` says what is missing, so that its own classes must be made without it."""
-    made = "from probes.doctor import examine; from supervisor.launch.owner import Owner"
+    made = "from probes.doctor import examine; from supervisor.launch.runs.owner import Owner"
     tried = "from supervisor import values; import dataclasses; print(values.replace(Owner.current(), pid=7).pid)"
     assert run_python(f"import sys; sys.modules['msgspec'] = None; {made}; {tried}") == "7"

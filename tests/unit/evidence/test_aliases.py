@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.evidence.aliases import Aliases
 from supervisor.evidence.file_facts import SharedNames
+from supervisor.evidence.paths.aliases import Aliases
 
 NAMES = [bytes([letter]) for letter in b"abcde"]
 ACTS = st.tuples(st.sampled_from(["create", "link", "remove", "move", "exchange"]), *[st.integers(0, 4)] * 2)

@@ -15,8 +15,8 @@ from transcript import WORK, Transcript, absolute, ordinary, policy_for
 
 from policies.types import FilesPolicy
 from supervisor import events as ev
-from supervisor.evidence.files import FileFold
-from supervisor.evidence.followed import Followed
+from supervisor.evidence.paths.files import FileFold
+from supervisor.evidence.paths.followed import Followed
 
 ATTRIBUTE = {"attribute": "mode"}
 

@@ -7,7 +7,7 @@ from transcript import MS, Transcript
 
 from supervisor import events as ev
 from supervisor.events.places import Sighting
-from supervisor.evidence.foreign import SLACK_NS, find_foreign
+from supervisor.evidence.paths.foreign import SLACK_NS, find_foreign
 
 PLACE = b"/srv/shared"
 PATH = PLACE + b"/f"

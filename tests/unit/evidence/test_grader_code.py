@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.evidence.grader_code import loaded, scripts
-from supervisor.evidence.grader_words import Words, read_words
+from supervisor.evidence.graders.grader_code import loaded, scripts
+from supervisor.evidence.graders.grader_words import Words, read_words
 
 
 @pytest.mark.parametrize(

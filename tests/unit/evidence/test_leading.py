@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.evidence.leading import Leading
+from supervisor.evidence.paths.leading import Leading
 
 
 def leading(host: Mapping[bytes, bytes] | None = None) -> Leading:

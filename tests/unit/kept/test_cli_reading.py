@@ -11,7 +11,7 @@ import pytest
 from completions import GOOD
 from supervisor.cli import main
 from supervisor.events import FileDeleted, Origin, ProcessKey, TrialHeld, TrialReleased, TrialSealed
-from supervisor.launch.state import Home, RunDir
+from supervisor.launch.runs.state import Home, RunDir
 from supervisor.log.writer import LogWriter
 
 RUN = "20261130-080642-k3f9"

@@ -9,8 +9,8 @@ import pytest
 from policies.types import FilesPolicy, Policy
 from supervisor.cli import main
 from supervisor.conclude.differing import MAX_BYTES, MAX_LINES
-from supervisor.launch.stage import Stage
-from supervisor.launch.state import Home, RunDir
+from supervisor.launch.runs.state import Home, RunDir
+from supervisor.launch.stage.stage import Stage
 from supervisor.prepare.manifest import Started, describe_run
 from supervisor.request import RunRequest
 
@@ -166,7 +166,7 @@ def test_discard_forgets_so_that_nothing_can_be_committed(
 
 def test_a_run_that_goes_on_is_left_alone(run: RunDir, capfd: pytest.CaptureFixture[str]) -> None:
     """Staged writes of a living trial are its own."""
-    from supervisor.launch.owner import Owner  # noqa: PLC0415  (only this test has a living owner)
+    from supervisor.launch.runs.owner import Owner  # noqa: PLC0415  (only this test has a living owner)
 
     run.completion.unlink()
     run.write_owner(Owner.current())

@@ -7,7 +7,7 @@ import pytest
 from probes.kernel import abi
 from probes.kernel.abi import Look
 from probes.kernel.watching import Looks, hash_name, plan_looks
-from supervisor.launch.mounts import HostMount
+from supervisor.launch.view.mounts import HostMount
 
 
 def mount(mount_id: int, path: bytes, *, fstype: bytes = b"ext4", device: bytes = b"8:1") -> HostMount:

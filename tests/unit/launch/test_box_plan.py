@@ -13,8 +13,8 @@ from supervisor.errors import LaunchError
 from supervisor.launch.boxspec import STDIO_CLOSED, STDIO_PTY, BoxSpec, encode_config
 from supervisor.launch.bubblewrap import bubblewrap_options, encode_options
 from supervisor.launch.building import read_report
-from supervisor.launch.mounting import Mask, MountOverlay, resolve_inside
-from supervisor.launch.view import View, ViewSpec, plan_view
+from supervisor.launch.view.mounting import Mask, MountOverlay, resolve_inside
+from supervisor.launch.view.view import View, ViewSpec, plan_view
 
 
 def view_spec(base: Path) -> ViewSpec:

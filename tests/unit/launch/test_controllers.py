@@ -11,7 +11,7 @@ from supervisor.errors import MachineError
 from supervisor.launch.cgroup import Cgroup
 from supervisor.launch.controllers import Controller, find_controllers
 from supervisor.launch.limits import Effect, Limit, LimitedCgroup, Reached, Resource, plan_limits, resolve_memory
-from supervisor.launch.mounts import parse_mountinfo
+from supervisor.launch.view.mounts import parse_mountinfo
 
 HYBRID = (
     b"40 31 0:37 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n"

@@ -12,9 +12,9 @@ from test_box_plan import view_spec
 from policies.types import FilesPolicy, Policy, SharedPlace
 from supervisor.errors import UsageError
 from supervisor.launch.libc import MountFlag
-from supervisor.launch.mounting import Bind, KeepWritable, MakeReadOnly, Mask, MountOverlay
-from supervisor.launch.mounts import HostMount, read_mounts
-from supervisor.launch.view import View, _Planner, plan_view
+from supervisor.launch.view.mounting import Bind, KeepWritable, MakeReadOnly, Mask, MountOverlay
+from supervisor.launch.view.mounts import HostMount, read_mounts
+from supervisor.launch.view.view import View, _Planner, plan_view
 from supervisor.prepare.declared import Declared, find_declared, read_links
 
 

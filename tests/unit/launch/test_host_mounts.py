@@ -7,7 +7,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.launch.mounts import (
+from supervisor.launch.view.mounts import (
     HostMount,
     aliases,
     is_below,

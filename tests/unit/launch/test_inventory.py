@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from supervisor.events import Kind
 from supervisor.evidence.file_facts import FileState
-from supervisor.launch import inventory, recording
-from supervisor.launch.inventory import Bounds, Inventory, reduce_inventory
-from supervisor.launch.linked import find_recorded
-from supervisor.launch.observe import Observer
-from supervisor.launch.recording import take_inventory
-from supervisor.launch.tree import Tree
+from supervisor.launch.disk import inventory, recording
+from supervisor.launch.disk.inventory import Bounds, Inventory, reduce_inventory
+from supervisor.launch.disk.observe import Observer
+from supervisor.launch.disk.recording import take_inventory
+from supervisor.launch.disk.tree import Tree
+from supervisor.launch.stage.linked import find_recorded
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.errors import MachineError
-from supervisor.launch.journal import (
+from supervisor.launch.stage.journal import (
     Copy,
     Delete,
     Give,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from supervisor.launch.left import MOST_NAMES, NAME, names_left, note_left
+from supervisor.launch.runs.left import MOST_NAMES, NAME, names_left, note_left
 
 
 def test_names_are_given_back_the_latest_first(tmp_path: Path) -> None:

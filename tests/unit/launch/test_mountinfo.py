@@ -9,8 +9,8 @@ import pytest
 
 from supervisor.errors import MachineError
 from supervisor.launch.cgroup import find_root
-from supervisor.launch.detach import mounts_below
-from supervisor.launch.mounts import has_remote, parse_mountinfo
+from supervisor.launch.view.detach import mounts_below
+from supervisor.launch.view.mounts import has_remote, parse_mountinfo
 
 PURE = b"30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 HYBRID = (

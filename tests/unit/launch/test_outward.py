@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.launch.outward import find_outward
+from supervisor.launch.disk.outward import find_outward
 
 
 class Outcome:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.errors import MachineError
-from supervisor.launch.registry import NAME, read_registry, register
+from supervisor.launch.runs.registry import NAME, read_registry, register
 
 
 def add(home: Path, *runs: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from supervisor.launch.removing import remove_tree
+from supervisor.launch.disk.removing import remove_tree
 
 
 def test_a_tree_goes_and_what_its_symlinks_lead_to_stays(tmp_path: Path) -> None:

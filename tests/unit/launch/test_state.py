@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.errors import LogUnreadableError, MachineError, UsageError
-from supervisor.launch.owner import Owner
-from supervisor.launch.state import Home, make_run_id
+from supervisor.launch.runs.owner import Owner
+from supervisor.launch.runs.state import Home, make_run_id
 
 
 def open_home(path: Path) -> Home:

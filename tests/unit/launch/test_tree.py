@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.launch.durable import write_whole
-from supervisor.launch.observe import Observer
-from supervisor.launch.tree import Tree
+from supervisor.launch.disk.durable import write_whole
+from supervisor.launch.disk.observe import Observer
+from supervisor.launch.disk.tree import Tree
 
 
 def test_no_symlink_and_no_dots_lead_out_of_a_tree(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from policies.credentials import holds_secret
 from probes.credentials.patterns import find_looks, find_named
 from probes.credentials.search import Bounds, Hit, Search, spotter_of
-from supervisor.launch.tree import Tree
+from supervisor.launch.disk.tree import Tree
 
 DECOY = b"wJalrXUtnFEMIqK7MDENGabPxRfiCYzz93kQ"
 TOKEN = "ghp_" + "zQ81mfYYxpLmnd83nAk3ncsOxzAAb26d4Klp"

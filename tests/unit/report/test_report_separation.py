@@ -9,8 +9,8 @@ import pytest
 
 from supervisor.report.lines import plain
 from supervisor.report.separation import SAMPLES, separation_dot, separation_json, separation_lines, separation_svg
-from supervisor.verdict.pairs import Separated, separate_pairs
-from supervisor.verdict.run_index import Contact, RunIndex
+from supervisor.verdict.runs.pairs import Separated, separate_pairs
+from supervisor.verdict.runs.run_index import Contact, RunIndex
 
 A, B, C = "20261130-112936-aaaaaa", "20261130-112937-bbbbbb", "20261130-112938-cccccc"
 HOSTILE = b'/s/\x1b[31m"]; evil -- "x\n<script>\xff\xe2\x80\xae&--]]>\\'

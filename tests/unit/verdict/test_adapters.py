@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from policies.parse import parse_policy
-from supervisor.verdict.adapters import addresses, paths
-from supervisor.verdict.run_index import Server
+from supervisor.verdict.runs.adapters import addresses, paths
+from supervisor.verdict.runs.run_index import Server
 
 
 def settle(text: str) -> tuple[list[str], list[tuple[bytes, str]]]:

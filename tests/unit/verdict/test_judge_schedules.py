@@ -23,8 +23,8 @@ from policies.types import FilesMode, FilesPolicy, PeriodKind, Policy
 from supervisor import events as ev
 from supervisor.conclude.schedules import read_from_s
 from supervisor.evidence.schedules import find_schedules
-from supervisor.verdict.indexing import index_run
 from supervisor.verdict.judge import Judgement, judge
+from supervisor.verdict.runs.indexing import index_run
 
 CRONTAB = b"/var/spool/cron/crontabs/root"
 TIMER = b".config/systemd/user/x.timer"

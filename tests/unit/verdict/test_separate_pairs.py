@@ -6,9 +6,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from supervisor.verdict import pairs
-from supervisor.verdict.pairs import Separated, separate_pairs
-from supervisor.verdict.run_index import Contact, Lock, Mark, RunIndex, Secret, Server
+from supervisor.verdict.runs import pairs
+from supervisor.verdict.runs.pairs import Separated, separate_pairs
+from supervisor.verdict.runs.run_index import Contact, Lock, Mark, RunIndex, Secret, Server
 
 
 def index(name: str, *contacts: Contact, start: int = 0, **fields: object) -> RunIndex:

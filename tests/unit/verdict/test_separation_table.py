@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from supervisor.verdict import pairs
-from supervisor.verdict.pairs import separate_pairs
-from supervisor.verdict.run_index import Contact, Lock, Mark, RunIndex, Secret, Server, applied_later
+from supervisor.verdict.runs import pairs
+from supervisor.verdict.runs.pairs import separate_pairs
+from supervisor.verdict.runs.run_index import Contact, Lock, Mark, RunIndex, Secret, Server, applied_later
 
 PLACE = (b"/s",)
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 
 from supervisor.evidence.file_facts import ABSENT, Ground, Sight
-from supervisor.verdict import pairs
-from supervisor.verdict.between import TICK_NS
-from supervisor.verdict.findings import Edge
-from supervisor.verdict.pairs import separate_pairs
-from supervisor.verdict.run_index import Contact, RunIndex, with_sights
+from supervisor.verdict.runs import pairs
+from supervisor.verdict.runs.between import TICK_NS
+from supervisor.verdict.runs.findings import Edge
+from supervisor.verdict.runs.pairs import separate_pairs
+from supervisor.verdict.runs.run_index import Contact, RunIndex, with_sights
 
 S = 10 * TICK_NS
 """One unit of the times below, well above what clocks differ by."""

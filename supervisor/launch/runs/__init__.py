@@ -1,0 +1,1 @@
+"""Where runs are kept, who holds one, and which were ever started here."""
