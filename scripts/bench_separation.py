@@ -24,7 +24,7 @@ from supervisor.evidence.file_facts import Sight
 from supervisor.kept.reading import verify_run
 from supervisor.launch.runs.state import RunDir
 from supervisor.verdict.runs.pairs import separate_pairs
-from supervisor.verdict.runs.run_index import Contact, RunIndex, decode_index, encode_index, head_of
+from supervisor.verdict.runs.run_index import Contact, RunIndex, Stream, decode_index, encode_index, head_of
 
 SECOND = 1_000_000_000
 BUDGET_S, BUDGET_BYTES = 60.0, 2 << 30
@@ -34,6 +34,7 @@ def make_run(number: int, effects: int, shared: float, seed: int) -> RunIndex:
     """Make one run: most effects in a place of its own, some in a place that every hundredth run uses too.
 
     Of that one it tells what it found and left, as runs do; somebody unknown has written all of it in between.
+    All append to one log, and were given one pipe at its end.
     """
     chosen = random.Random(seed * 1_000_003 + number)  # noqa: S311 - figures of a benchmark
     start_ns = number * SECOND
@@ -63,6 +64,10 @@ def make_run(number: int, effects: int, shared: float, seed: int) -> RunIndex:
         found=tuple(found),
         left=tuple(left),
         left_ns=start_ns + SECOND // 2,
+        streams=(
+            Stream(0, "fifo", b"pipe:[7]", False, 15, 7, 0, True, False, ended=True),  # noqa: FBT003 - as on disk
+            Stream(1, "file", b"/srv/log", True, 1, 9, 5, False, True),  # noqa: FBT003 - as above
+        ),
     )
 
 

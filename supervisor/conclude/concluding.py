@@ -37,6 +37,7 @@ from supervisor.log.reader import read_events
 from supervisor.prepare.declared import read_links
 from supervisor.report.attestation import make_statement
 from supervisor.request import Outcome, Phase
+from supervisor.trial.given import record_left
 from supervisor.trial.trial import Trial
 from supervisor.trial.watching import changed, observed, record_foreign, shared_names
 from supervisor.values import dataclass, replace
@@ -78,6 +79,7 @@ def conclude(trial: Trial, stage: Stage | InPlace, signals: Signals) -> Outcome:
         gateway_bytes=counters.gateway_bytes,
     )
     trial.room.persist(trial.signer.stop)
+    record_left(trial)
     record_foreign(trial, _read(trial))
     if isinstance(stage, Stage):
         stage.rest()

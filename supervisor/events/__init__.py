@@ -68,6 +68,7 @@ from supervisor.events.sockets import (
     SocketBound,
     SocketCreated,
 )
+from supervisor.events.streams import StreamGiven, StreamLeft
 from supervisor.events.tools import BudgetReached, ToolAnswered, ToolCalled
 from supervisor.events.trial import (
     CheckpointMissed,
@@ -170,6 +171,8 @@ __all__ = [
     "StageCommitted",
     "StatesRecorded",
     "StreamDigested",
+    "StreamGiven",
+    "StreamLeft",
     "SyscallRefused",
     "ToolAnswered",
     "ToolCalled",

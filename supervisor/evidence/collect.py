@@ -28,6 +28,7 @@ from supervisor.evidence.credentials import CredentialFold
 from supervisor.evidence.facts import Facts, Gap, Loss, Outcome, Process, Timeline
 from supervisor.evidence.file_facts import FileHistory, Observed, SharedNames
 from supervisor.evidence.flows import FlowFold
+from supervisor.evidence.given import StreamFold
 from supervisor.evidence.graders.grades import GradeFold, ReferenceFold
 from supervisor.evidence.held import HeldFold, add_decisions
 from supervisor.evidence.limits import LimitFold
@@ -193,6 +194,7 @@ def _collect(
         denied=met.denied,
         foreign=met.foreign,
         locks=folds.locks.finish(cast, lives.last_exit_ns, folds.looks.named),
+        streams=folds.streams.finish(),
     )
 
 
@@ -242,7 +244,7 @@ class _Folds:
         self.orders = OrderFold(policy, workspace)
         self.flows, self.contacts, self.limits, self.reads = FlowFold(), ContactFold(), LimitFold(), ReadFold()
         self.requests, self.held = RequestFold(), HeldFold()
-        self.credentials = CredentialFold()
+        self.credentials, self.streams = CredentialFold(), StreamFold()
         self.schedules, self.services, self.usage = ScheduleFold(), ServiceFold(), UsageFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
@@ -258,7 +260,7 @@ class _Folds:
             TrialCounted: self._counted.append,
         }
         more = (self.looks, self.reads, self.requests, self.schedules, self.services, self.credentials, self.usage)
-        named = (self.grades, self.references, self.orders, self.locks, self.held)
+        named = (self.grades, self.references, self.orders, self.locks, self.held, self.streams)
         for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *more, *named):
             for kind, handle in fold.handlers().items():
                 handlers[kind] = _both(handlers[kind], handle) if kind in handlers else handle

@@ -14,7 +14,7 @@ from supervisor.events import ProcessKey
 from supervisor.evidence.file_facts import FileHistory, Observed
 from supervisor.evidence.held import Release
 from supervisor.evidence.requests import Request, Unread
-from supervisor.evidence.routes import LockUse, Schedule, ServiceSeen, Usage
+from supervisor.evidence.routes import LockUse, Schedule, ServiceSeen, Stream, Usage
 from supervisor.evidence.said import EventMatch, GradeRun, OrderKept, ReferenceMet
 from supervisor.values import dataclass, field
 
@@ -405,6 +405,7 @@ class Facts:
     denied: tuple[DeniedLook, ...] = ()
     foreign: tuple[ForeignChange, ...] = ()
     locks: tuple[LockUse, ...] = ()
+    streams: tuple[Stream, ...] = ()
     credentials: tuple[CredentialUse, ...] = ()
     grades: tuple[GradeRun, ...] = ()
     references: tuple[ReferenceMet, ...] = ()

@@ -1,4 +1,4 @@
-"""What the events add up to beside processes and files: what runs later, what services said, locks, what was used.
+"""What the events add up to beside processes and files: what runs later, what services said, locks, streams, usage.
 
 Values only; `supervisor.evidence.facts.Facts` has them.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from supervisor.events import ProcessKey
+from supervisor.events import Kind, ProcessKey
 from supervisor.values import dataclass
 
 
@@ -112,3 +112,35 @@ class LockUse(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     events: tuple[int, ...]
     own: bool = False
     exact: bool = True
+
+
+class Stream(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A standard stream that the caller handed over, see `supervisor.events.StreamGiven`.
+
+    Attributes:
+        reads: it was given for reading, or opened anew for that.
+        writes: something was, or may have been, written to it.
+        start, reached: the position at which reading began, and the one that it left.
+        left_ns: when the file had last been touched at the end, wall clock; 0 where that is not known.
+        events: when it was given, and opened anew or written.
+    """
+
+    number: int
+    what: Kind
+    path: bytes
+    named: bool
+    device: int
+    inode: int
+    born_ns: int
+    names: int
+    reads: bool
+    writes: bool
+    ended: bool
+    start: int | None
+    reached: int | None
+    size_bytes: int
+    mtime_ns: int
+    ctime_ns: int
+    left_ns: int
+    state: str | None
+    events: tuple[int, ...]

@@ -51,6 +51,8 @@ _MAX_HANDLE = 128
 _AT_FDCWD = -100
 _AT_RECURSIVE = 0x8000
 _AT_EMPTY_PATH = 0x1000
+_STATX_BTIME = 0x800
+_STATX = struct.Struct("=I76xqI164x")  # stx_mask, stx_btime: tv_sec and tv_nsec
 _SYS_OPEN_TREE = 428  # the same on every architecture, as all from 424 on
 _SYS_FSOPEN, _SYS_FSCONFIG = 430, 431
 _SYS_MOUNT_SETATTR = 442
@@ -113,6 +115,14 @@ def clone_readonly(fd: int) -> int:
         os.close(mounted)
         raise
     return mounted
+
+
+def born_ns(fd: int) -> int:
+    """statx(2) STATX_BTIME: when the file behind a descriptor was made, wall clock; 0 where that is not kept."""
+    answer = ctypes.create_string_buffer(_STATX.size)
+    _check(_libc.statx(fd, b"", _AT_EMPTY_PATH, _STATX_BTIME, answer))
+    mask, seconds, nanoseconds = _STATX.unpack(answer.raw)
+    return seconds * 1_000_000_000 + nanoseconds if mask & _STATX_BTIME else 0
 
 
 def fsopen(fstype: bytes) -> int:

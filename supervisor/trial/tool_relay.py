@@ -59,10 +59,11 @@ class ToolRelay:
     """One server's pipes. Made before the box; `start` once it stands; `finish` when nothing of it is alive."""
 
     def __init__(self, client_in: int = 0, client_out: int = 1) -> None:
-        """Make the pipes; ``stdin`` and ``stdout`` are the server's ends, for the box."""
+        """Make the pipes; ``stdin`` and ``stdout`` are the server's ends, for the box, ``client`` has ours to it."""
         self.stdin, to_server = os.pipe2(os.O_CLOEXEC)
         from_server, self.stdout = os.pipe2(os.O_CLOEXEC)
         self._ends = Ends(from_client=client_in, to_client=client_out, to_server=to_server, from_server=from_server)
+        self.client = {0: client_in, 1: client_out}
         self._waiting: dict[str, str] = {}
         self._lock = threading.Lock()
         self._stopping = os.eventfd(0, os.EFD_CLOEXEC)

@@ -40,6 +40,7 @@ from supervisor.events import (
     ServiceAnswered,
     ServiceCancelled,
     ServiceShown,
+    StreamGiven,
     ToolAnswered,
     ToolCalled,
     TrialHeld,
@@ -84,7 +85,7 @@ _NOTES_AT_ONCE = 64
 class Trial:
     """One trial, held or running; ``captured`` has the digests of its snapshots, by the state that they are of.
 
-    ``left_names``: names that earlier runs left, look-ups of which are told.
+    ``left_names``: names that earlier runs left, look-ups of which are told. ``given``: its standard streams.
     """
 
     prepared: Prepared
@@ -111,6 +112,7 @@ class Trial:
     registered: str | None = None
     sharing: Sharing | None = None
     left_names: tuple[bytes, ...] = ()
+    given: list[StreamGiven] = field(default_factory=list)
     writers: PlaceWatch | None = None
 
     def record(self, kind: type[E], **fields: Any) -> E:  # noqa: ANN401 - the fields of the kind

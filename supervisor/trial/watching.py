@@ -18,6 +18,7 @@ from supervisor import clock
 from supervisor.events import Event, Origin, PlaceChanged, PlaceDeclared, PlaceUnwatched, ReferenceLinked
 from supervisor.launch.runs.left import names_left
 from supervisor.launch.view.mounts import has_remote, parse_mountinfo, read_mounts
+from supervisor.trial.given import record_given
 from supervisor.values import dataclass, replace
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def watch_workspace(prepared: Prepared) -> Iterator[PlaceWatch | None]:
 
 @contextmanager
 def watched(trial: Trial, writers: PlaceWatch | None) -> Iterator[None]:
-    """Watch the places of a trial that is held, and tell what they are.
+    """Watch the places of a trial that is held, and tell what they are, and what it was given.
 
     Args:
         trial: that is held.
@@ -77,6 +78,7 @@ def watched(trial: Trial, writers: PlaceWatch | None) -> Iterator[None]:
     """
     prepared, view = trial.prepared, trial.box.view
     declared, files = prepared.declared, prepared.request.policy.files
+    record_given(trial)
     mounts = parse_mountinfo(Path(f"/proc/{trial.box.init_pid}/mountinfo").read_bytes())
     in_place = {view.workspace: prepared.spec.view.workspace} if files.mode is FilesMode.DIRECT else {}
     shown = {path: view.shown_at(path) for path in declared.shared}

@@ -155,7 +155,7 @@ class Between:
         span = _Changed(contact.first_ns, contact.last_ns, run)
         if contact.path in self._wanted:
             self._changes.setdefault(contact.path, []).append(span)
-        if (parent := parent_of(contact.path)) in self._wanted:
+        if not contact.given and (parent := parent_of(contact.path)) in self._wanted:
             self._entries.setdefault(parent, []).append(span)
 
     def _spot(self, run: int, sight: Sight) -> _Spot:

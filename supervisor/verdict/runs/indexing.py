@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from policies.types import FilesMode, Policy, Service, ServiceState
+from supervisor.events import Kind
 from supervisor.evidence.credentials import CREATED, PASSED
 from supervisor.evidence.facts import Facts, Route, Touch
 from supervisor.evidence.file_facts import EVERYTHING, FileHistory, state_digest
@@ -18,7 +19,7 @@ from supervisor.evidence.said import GradeRun
 from supervisor.verdict.judge import Judgement
 from supervisor.verdict.runs.adapters import addresses, is_unwitnessed, paths
 from supervisor.verdict.runs.placed import is_in
-from supervisor.verdict.runs.run_index import Contact, Lock, Mark, RunIndex, Secret, Server
+from supervisor.verdict.runs.run_index import Contact, Lock, Mark, RunIndex, Secret, Server, Stream
 
 _CONTENDED_ERRORS = {
     11: "EAGAIN", 12: "ENOMEM", 23: "ENFILE", 26: "ETXTBSY", 28: "ENOSPC", 37: "ENOLCK", 122: "EDQUOT",
@@ -28,6 +29,7 @@ _OWN_TO_GRADERS = (b"/proc", b"/sys", b"/dev", b"/run")
 _OWN_TO_TRIALS = (*_OWN_TO_GRADERS, b"/tmp", b"/etc/resolv.conf", b"/etc/hosts", b"/etc/hostname")
 """What a box brings itself: by these names no trial, and no grader, sees anything of the host."""
 _KEPT_EVENTS = 3
+_NAMED = frozenset({Kind.FILE, Kind.FIFO})
 
 
 def index_run(
@@ -66,11 +68,15 @@ def index_run(
         ended_ns=ended_ns + offset_ns,
         workspace=workspace,
         places=places,
-        contacts=tuple(_contacts(facts, policy, run, (workspace, *places), frozenset(left), offset_ns)),
+        contacts=(
+            *_contacts(facts, policy, run, (workspace, *places), frozenset(left), offset_ns),
+            *_given(facts, released_ns + offset_ns, ended_ns + offset_ns),
+        ),
         staged=tuple(_staged(facts, policy, workspace, offset_ns)),
         servers=tuple(_servers(facts, policy, offset_ns)),
         secrets=tuple(_secrets(facts, run)),
         locks=tuple(_locks(facts, offset_ns, ended_ns)),
+        streams=tuple(_streams(facts)),
         contention=tuple(_contention(facts)),
         gaps=tuple(_gaps(facts, policy)),
         later=tuple(_later(judgement)),
@@ -136,6 +142,18 @@ def _contacts(
     for grade in facts.grades:
         yield from _graded(grade, states, workspace, offset_ns)
     yield from _asked(facts, policy, run, offset_ns)
+
+
+def _given(facts: Facts, first_ns: int, last_ns: int) -> Iterator[Contact]:
+    """Give what it met by standard streams that have a name: from its release until nothing of it was alive."""
+    for stream in facts.streams:
+        if stream.named and stream.what in _NAMED:
+            for how, does in (("read", stream.reads), ("changed", stream.writes)):
+                times = (stream.ctime_ns, stream.left_ns if how == "changed" else 0)
+                if does:
+                    yield Contact(
+                        stream.path, how, first_ns, last_ns, stream.events, before=stream.state, times=times, given=True
+                    )
 
 
 def _asked(facts: Facts, policy: Policy, run: str, offset_ns: int) -> Iterator[Contact]:
@@ -322,6 +340,14 @@ def _locks(facts: Facts, offset_ns: int, ended_ns: int) -> Iterator[Lock]:
         yield Lock(
             use.path, use.device, use.inode, use.sort, use.how, use.first_ns + offset_ns, last_ns + offset_ns,
             use.events[:_KEPT_EVENTS], use.own, use.exact,
+        )  # fmt: skip
+
+
+def _streams(facts: Facts) -> Iterator[Stream]:
+    for one in facts.streams:
+        yield Stream(
+            one.number, one.what.value, one.path, one.named, one.device, one.inode, one.born_ns, one.reads, one.writes,
+            one.ended, one.start, one.reached, one.events,
         )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ The laws:
 1. Two runs meet where their keys are equal; a key is a hash of what is shared, so no pair is looked at for nothing.
    A file with several names is one more key of each of them.
 2. A change of a path is met by whoever touches that path, looks for something below it, or lists where it lies.
+   Who writes through a standard stream that was handed over, and cannot read from it, meets nothing by that.
 3. Whoever works in a directory may have looked at anything in it: look-ups there are not witnessed one by one.
 """
 
@@ -119,7 +120,8 @@ def gather(indexes: Indexes, *readers: Reader) -> list[Group]:
                     groups[key].party(run).change(contact)
                     if resource is Resource.PATH:  # who changes a path has met it; what lies beside it, he has not
                         groups[key].path = contact.path
-                        groups[key].party(run).meet(contact)
+                        if not contact.given:
+                            groups[key].party(run).meet(contact)
     return [group for group in groups.values() if len(group.parties) > 1]
 
 
@@ -135,16 +137,17 @@ def _owners(indexes: Indexes, readers: Iterable[Reader]) -> dict[Key, int]:
         for reader in readers:
             reader.begin(run, index)
         parents: set[bytes] = set()
+        above: set[bytes] = set()  # of what was there already: the list of names stays as it is
         for contact in index.contacts:
             if contact.how == "changed":
                 path = contact.path
                 key = hash((_PATH, path))
                 if claim(key, run) != run:
                     owner[key] = _SEVERAL
-                parents.add(parent_of(path))
+                (above if contact.given else parents).add(parent_of(path))
         keys = [key for key, _ in _changed_files(index)]
         keys += [hash((_ENTRIES, parent)) for parent in parents]
-        keys += [hash((_ANYTHING, directory)) for directory in _with_above(parents)]
+        keys += [hash((_ANYTHING, directory)) for directory in _with_above(parents | above)]
         for key in keys:
             if claim(key, run) != run:
                 owner[key] = _SEVERAL
@@ -184,7 +187,8 @@ def _changed_keys(index: RunIndex) -> Iterator[tuple[Key, Resource, Contact]]:
             continue
         yield hash((_PATH, contact.path)), Resource.PATH, contact
         parent = parent_of(contact.path)
-        yield hash((_ENTRIES, parent)), Resource.ENTRIES, contact
+        if not contact.given:
+            yield hash((_ENTRIES, parent)), Resource.ENTRIES, contact
         while parent not in seen:
             seen.add(parent)
             yield hash((_ANYTHING, parent)), Resource.ANYTHING, contact
@@ -197,6 +201,8 @@ def _met_keys(index: RunIndex, run: int, owner: Mapping[Key, int]) -> Iterator[t
     owner_of = owner.get
     files = files_of(index)[0] if index.found else {}
     for contact in index.contacts:
+        if contact.given and contact.how == "changed":
+            continue
         path = contact.path
         key = hash((_PATH, path))
         if owner_of(key, run) != run:
@@ -213,9 +219,14 @@ def _met_keys(index: RunIndex, run: int, owner: Mapping[Key, int]) -> Iterator[t
             keys = above[parent] = tuple(key for key in _above(parent) if owner_of(key, run) != run)
         for key in keys:
             yield key, Resource.PATH, contact
+    yield from _may_look(index, run, owner)
+
+
+def _may_look(index: RunIndex, run: int, owner: Mapping[Key, int]) -> Iterator[tuple[Key, Resource, Contact]]:
+    """Give the key of a workspace in which others changed anything."""
     if index.workspace:
         key = hash((_ANYTHING, index.workspace))
-        if owner_of(key, run) != run:
+        if owner.get(key, run) != run:
             yield key, Resource.ANYTHING, Contact(index.workspace, "may look", index.released_ns, index.ended_ns)
 
 

@@ -137,7 +137,7 @@ def _relation(heads: Sequence[RunIndex], resource: Resource, one: Party, other: 
                 verdict="separate",
                 rule="met-before-it-changed",
                 text=f"{heads[first.run].run} met {_name(first.met)} for the last time before "
-                f"{heads[changer.run].run} first changed {_name(changer.changed)}",
+                f"{heads[changer.run].run} first {_done(changer.changed, _name(changer.changed))}",
                 events=(*_events(heads, first.run, first.met), *_events(heads, changer.run, changer.changed)),
             )
 
@@ -154,12 +154,22 @@ def _meeting(heads: Sequence[RunIndex], resource: Resource, cause: Party, effect
         )
         return Finding(runs=runs, verdict="unresolved", rule="workspace-reused", text=text, events=events)
     what = "it" if effect.met and cause.changed and effect.met.path == cause.changed.path else _name(effect.met)
-    did = _DONE.get(effect.met.how if effect.met else "", "read {}").format(what)
-    text = f"{earlier} changed {_name(cause.changed)}, and {later} {did} afterwards"
+    text = f"{earlier} {_done(cause.changed, _name(cause.changed))}, and {later} {_done(effect.met, what, also=True)}"
     return Finding(runs=runs, verdict="connected", rule="met-a-change", text=text, events=events)
 
 
-_DONE = {"changed": "changed {} too", "listed": "listed {}", "looked": "looked {} up", "executed": "executed {}"}
+_DONE = {"changed": "changed {}", "listed": "listed {}", "looked": "looked {} up", "executed": "executed {}"}
+_GIVEN = {"changed": "was given {} to write to", "read": "was given {} to read from"}
+
+
+def _done(contact: Contact | None, what: str, *, also: bool = False) -> str:
+    """Say what a run did with a thing; ``also``: after another one had changed it."""
+    how = contact.how if contact is not None else ""
+    given = contact is not None and contact.given
+    did = _GIVEN[how].format(what) if given else _DONE.get(how, "read {}").format(what)
+    if not also:
+        return did
+    return f"{did} too afterwards" if how == "changed" else f"{did} afterwards"
 
 
 def _reset(heads: Sequence[RunIndex], one: Party, other: Party) -> Finding:

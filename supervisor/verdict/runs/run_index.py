@@ -10,6 +10,7 @@ from functools import cache
 
 import msgspec
 
+from supervisor.evidence.facts import Route
 from supervisor.evidence.file_facts import Ground, Sight
 
 SCHEMA = "run-index/1"
@@ -23,6 +24,8 @@ class Contact(msgspec.Struct, frozen=True, array_like=True, gc=False):
         error: errno of look-ups that failed.
         before, after: what the path was before the run and after it (`state_digest`), where that is known.
         times: when it was last touched before the run, and at its end (0: not known); None for neither.
+        given: through a standard stream that was handed over: no name was looked for, and none was made or taken away;
+            who only writes so has met nothing.
     """
 
     path: bytes
@@ -34,6 +37,7 @@ class Contact(msgspec.Struct, frozen=True, array_like=True, gc=False):
     before: str | None = None
     after: str | None = None
     times: tuple[int, int] | None = None
+    given: bool = False
 
 
 class Server(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -84,6 +88,27 @@ class Lock(msgspec.Struct, frozen=True, array_like=True, gc=False):
     exact: bool = True
 
 
+class Stream(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One standard stream that a run was given; the fields are those of `supervisor.evidence.routes.Stream`.
+
+    What is the same for two runs is told by device, inode and when it was made; see `supervisor.verdict.runs.streamed`.
+    """
+
+    number: int
+    what: str
+    path: bytes
+    named: bool
+    device: int
+    inode: int
+    born_ns: int
+    reads: bool
+    writes: bool
+    ended: bool = False
+    start: int | None = None
+    reached: int | None = None
+    events: tuple[int, ...] = ()
+
+
 class Mark(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Something about the run as a whole, in words: a gap, a sign of contention, an effect that acts later."""
 
@@ -111,6 +136,8 @@ class RunIndex(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         reached: places of others in which it met anything, of those where something of theirs may be hidden.
         staged: changes that stayed staged: nobody's contact, unless they are applied later (`applied_later`).
         applied_ns: when they were, 0 for never.
+        boot: of the machine, which alone makes the numbers of pipes and sockets mean something.
+        streams: that it was given; None for a run from before they were told.
         gaps: those that cost separation. ``later``: effects of it that act, or may act, after its end.
     """
 
@@ -136,10 +163,19 @@ class RunIndex(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     servers: tuple[Server, ...] = ()
     secrets: tuple[Secret, ...] = ()
     locks: tuple[Lock, ...] = ()
+    boot: str = ""
+    streams: tuple[Stream, ...] | None = None
     contention: tuple[Mark, ...] = ()
     gaps: tuple[Mark, ...] = ()
     later: tuple[Mark, ...] = ()
     assumptions: tuple[str, ...] = ()
+
+
+_STREAMS_UNTOLD = Mark(
+    "streams-not-told",
+    "it was recorded before standard streams were: what was redirected from or to it is not known",
+    route=Route.IPC.value,
+)
 
 
 def encode_index(index: RunIndex) -> bytes:
@@ -153,12 +189,15 @@ def _decoder() -> msgspec.msgpack.Decoder[RunIndex]:
 
 
 def decode_index(data: bytes) -> RunIndex:
-    """Read an index.
+    """Read an index. One from before streams were told has a gap: any file may have been redirected from or to it.
 
     Raises:
         msgspec.DecodeError: it is none.
     """
-    return _decoder().decode(data)
+    index = _decoder().decode(data)
+    if index.streams is not None:
+        return index
+    return msgspec.structs.replace(index, gaps=(*index.gaps, _STREAMS_UNTOLD), streams=())
 
 
 def applied_later(index: RunIndex, begun_ns: int, done_ns: int) -> RunIndex:
@@ -198,6 +237,8 @@ def with_sights(
     since = {sight.path: sight.ctime_ns for sight in left if sight.inode}
 
     def seen(contact: Contact) -> Contact:
+        if contact.given:
+            return contact
         sight = met.get(contact.path)
         after_ns = since.get(contact.path, 0) if contact.how == "changed" else 0
         if sight is None and not after_ns:

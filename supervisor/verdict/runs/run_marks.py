@@ -1,4 +1,4 @@
-"""What bears on pairs of runs beside the paths that they met: declarations, servers, credentials, locks, want, gaps.
+"""What bears on pairs of runs beside paths: declarations, servers, credentials, locks, streams and gaps.
 
 In: the heads of indexes; out: findings. `mark_pairs` tells every pair, `mark_units` only as many as form the units: the
 two give the same components.
@@ -16,6 +16,7 @@ from supervisor.verdict.runs.findings import Finding
 from supervisor.verdict.runs.locked import lock_meetings, with_lock_want
 from supervisor.verdict.runs.placed import Placed, above, is_in, parent_of
 from supervisor.verdict.runs.run_index import Mark, RunIndex, Secret, Server
+from supervisor.verdict.runs.streamed import stream_keys, stream_meetings
 
 DECLARED_DEPENDENCE = "declared-dependence"
 """The rule of what a policy says of two runs: the dependence is modelled, and removes no edge."""
@@ -42,6 +43,7 @@ def mark_units(heads: Sequence[RunIndex]) -> Iterator[Finding]:
     yield from _by_key(heads, _declared_keys)
     yield from _by_key(heads, _server_keys)
     yield from _by_key(heads, _secret_keys)
+    yield from _by_key(heads, stream_keys)
     yield from _unproved_units(heads)
     yield from _later_units(heads)
     yield from _swept(heads)
@@ -55,6 +57,7 @@ def _between(heads: Sequence[RunIndex], one: int, other: int) -> Iterator[Findin
         yield from _acting_later(heads, run, beside)
         yield from _in_want(heads, run, beside)
         yield from _secrets(heads, run, beside)
+    yield from stream_meetings(heads, one, other)
     for mine in pair[0].servers:
         for theirs in pair[1].servers:
             yield from _server(heads, (one, mine), (other, theirs))
@@ -176,7 +179,8 @@ def _by_key(
 ) -> Iterator[Finding]:
     """Join runs by keys: each with the hub of its key, and hubs with who only meets them.
 
-    A key says whether its run makes others meet it, and whether it meets others.
+    A key says whether its run makes others meet it, and whether it meets others. Where time decides, the first to make
+    and the last to meet stand for all.
     """
     groups: dict[str, dict[int, tuple[bool, bool]]] = {}
     for run, head in enumerate(heads):
@@ -184,8 +188,8 @@ def _by_key(
             made, met = groups.setdefault(key, {}).get(run, (False, False))
             groups[key][run] = (made or makes, met or meets)
     for group in groups.values():
-        makers = [run for run, (makes, _) in group.items() if makes]
-        meeting = [run for run, (_, meets) in group.items() if meets]
+        makers = sorted((run for run, (makes, _) in group.items() if makes), key=lambda run: heads[run].released_ns)
+        meeting = sorted((run for run, (_, meets) in group.items() if meets), key=lambda run: heads[run].ended_ns)
         if not makers or not meeting:
             continue
         for run in meeting:

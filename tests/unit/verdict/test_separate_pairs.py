@@ -8,7 +8,7 @@ from hypothesis import given
 
 from supervisor.verdict.runs import pairs
 from supervisor.verdict.runs.pairs import Separated, separate_pairs
-from supervisor.verdict.runs.run_index import Contact, Lock, Mark, RunIndex, Secret, Server
+from supervisor.verdict.runs.run_index import Contact, Lock, Mark, RunIndex, Secret, Server, Stream
 
 
 def index(name: str, *contacts: Contact, start: int = 0, **fields: object) -> RunIndex:
@@ -20,6 +20,11 @@ def index(name: str, *contacts: Contact, start: int = 0, **fields: object) -> Ru
 def changed(path: str, at: int, before: str | None = None, after: str | None = None) -> Contact:
     """A change at one moment."""
     return Contact(path.encode(), "changed", at, at, (at,), None, before, after)
+
+
+def given_to_write(path: str, at: int, before: str | None = None) -> Contact:
+    """A standard stream that may have been written from then on."""
+    return Contact(path.encode(), "changed", at, at + 5, (at,), None, before, given=True)
 
 
 def met(path: str, at: int, how: str = "read", error: int | None = None, before: str | None = None) -> Contact:
@@ -201,6 +206,7 @@ STATES = st.sampled_from([None, "one", "two"])
 CONTACTS = st.one_of(
     st.builds(changed, PATHS, st.integers(0, 60), STATES),
     st.builds(met, PATHS, st.integers(0, 60), st.sampled_from(["read", "listed", "looked"])),
+    st.builds(given_to_write, PATHS, st.integers(0, 60), STATES),
 )
 SERVERS = st.builds(
     Server,
@@ -223,6 +229,21 @@ LOCKS = st.builds(
     own=st.booleans(),
     exact=st.booleans(),
 )
+STREAMS = st.builds(
+    Stream,
+    st.just(0),
+    st.sampled_from(["file", "fifo", "socket"]),
+    st.sampled_from([b"/s/x", b"/s/y"]),
+    st.booleans(),
+    st.just(1),
+    st.sampled_from([1, 2]),
+    st.sampled_from([0, 5]),
+    st.booleans(),
+    st.booleans(),
+    ended=st.booleans(),
+    start=st.sampled_from([None, 0, 4]),
+    reached=st.sampled_from([None, 4, 8]),
+)
 GAPS = st.builds(Mark, st.just("gap"), st.just("g"), st.just(()), st.sampled_from(["file", "network"]))
 RUNS = st.builds(
     index,
@@ -233,6 +254,8 @@ RUNS = st.builds(
     servers=st.lists(SERVERS, max_size=1).map(tuple),
     secrets=st.lists(SECRETS, max_size=1).map(tuple),
     locks=st.lists(LOCKS, max_size=2).map(tuple),
+    streams=st.lists(STREAMS, max_size=2).map(tuple),
+    boot=st.sampled_from(["one", "one", "two"]),
     contention=st.sampled_from([(), (), (Mark("timeout", "t"),)]),
     gaps=st.lists(GAPS, max_size=1).map(tuple).flatmap(lambda gaps: st.sampled_from([(), (), (), gaps])),
     later=st.sampled_from([(), (), (), (Mark("acts-later", "cron"),)]),

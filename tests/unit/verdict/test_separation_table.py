@@ -7,7 +7,7 @@ import pytest
 
 from supervisor.verdict.runs import pairs
 from supervisor.verdict.runs.pairs import separate_pairs
-from supervisor.verdict.runs.run_index import Contact, Lock, Mark, RunIndex, Secret, Server, applied_later
+from supervisor.verdict.runs.run_index import Contact, Lock, Mark, RunIndex, Secret, Server, Stream, applied_later
 
 PLACE = (b"/s",)
 
@@ -26,6 +26,23 @@ def did(how: str, at: int, path: str = "/s/x", *, error: int | None = None, **st
 def lock(how: str, first: int, last: int, **fields: object) -> Lock:
     """A span of a flock of one file."""
     return Lock(b"/s/lock", 1, 2, "flock", how, first, last, (first,), **fields)  # type: ignore[arg-type]
+
+
+def given(how: str, at: int, path: str = "/s/x", **states: str) -> Contact:
+    """A contact by a standard stream that was given, for as long as the run lasts."""
+    return Contact(path.encode(), how, at, at + 10, (at,), None, states.get("before"), times=(0, 0), given=True)
+
+
+def stream(what: str, does: str, path: str = "pipe:[9]", inode: int = 9, **fields: object) -> Stream:
+    """A standard stream, ``r`` to read from and ``w`` to write to; its event is number 3."""
+    named, born_ns = path.startswith("/"), 5 if what == "file" else 0
+    common = (0, what, path.encode(), named, 1, inode, born_ns, "r" in does, "w" in does)
+    return Stream(*common, events=(3,), **fields)  # type: ignore[arg-type]
+
+
+def held(name: str, start: int, *streams: Stream, **fields: object) -> RunIndex:
+    """A run that was given these streams."""
+    return run(name, start, streams=streams, **{"boot": "one", **fields})  # type: ignore[arg-type]
 
 
 def served(at: int, state: str | None, address: str = "127.0.0.1:1") -> Server:
@@ -72,6 +89,32 @@ CONNECTED = {
         run("a", 0, secrets=(Secret("canary a", "canary", "created", (3,)),)),
         run("b", 20, secrets=(Secret("canary a", "canary ssh", "leaked", (4,)),)),
     ),
+    "given what was written": (WROTE, run("b", 20, given("read", 20))),
+    "read what it was given to write to": (run("a", 0, given("changed", 0)), run("b", 20, did("read", 25))),
+    "looked up what it was given to write to": (run("a", 0, given("changed", 0)), run("b", 20, did("looked", 25))),
+    "one output, the other's input": (run("a", 0, given("changed", 0)), run("b", 20, given("read", 20))),
+    "one output, the other's input, while both ran": (run("a", 5, given("changed", 5)), run("b", 0, given("read", 0))),
+    "one log for both, which one can read": (
+        run("a", 0, given("changed", 0)),
+        run("b", 20, given("changed", 20), given("read", 20)),
+    ),
+    "one log for both, and one opened it by its name": (
+        run("a", 0, given("changed", 0)),
+        run("b", 20, did("changed", 25)),
+    ),
+    "a pipe from one to the other": (held("a", 0, stream("fifo", "w")), held("b", 3, stream("fifo", "r"))),
+    "a pipe from one to the other, which began later": (
+        held("a", 0, stream("fifo", "w")),
+        held("b", 20, stream("fifo", "r")),
+    ),
+    "an output that got another name before it was the other's input": (
+        held("a", 0, stream("file", "w", "/s/x")),
+        held("b", 20, stream("file", "r", "/s/y"), boot="two"),
+    ),
+    "an output that lost its name before it was the other's input": (
+        held("a", 0, stream("file", "w", "/s/x")),
+        held("b", 20, stream("file", "r", "(deleted)")),
+    ),
     "one stream": (run("a", 0, unit="stream:s"), run("b", 20, unit="stream:s")),
     "a declared dependence": (run("a", 0), run("b", 20, depends_on=("a",))),
     "two that depend on a third": (run("a", 0, depends_on=("c",)), run("b", 20, depends_on=("c",))),
@@ -87,6 +130,12 @@ UNRESOLVED = {
         run("b", 0, locks=(lock("refused", 3, 3),)),
     ),
     "a lock that somebody unknown held": (run("a", 0), run("b", 0, locks=(lock("refused", 3, 3),))),
+    "one pipe that both can read from": (held("a", 0, stream("fifo", "r")), held("b", 20, stream("fifo", "r"))),
+    "one socket that both can read from": (held("a", 0, stream("socket", "rw")), held("b", 20, stream("socket", "rw"))),
+    "reading on where the other may have stopped": (
+        held("a", 0, stream("file", "r", "/s/x", start=0, reached=4)),
+        held("b", 20, stream("file", "r", "/s/x", start=4, reached=4)),
+    ),
     "a service": (run("a", 0, servers=(served(1, "shared"),)), run("b", 20, servers=(served(21, "shared"),))),
     "a service that one does not declare": (
         run("a", 0, servers=(served(1, "stateless"),)),
@@ -116,6 +165,42 @@ UNRESOLVED = {
 SEPARATE = {
     "met before it changed": (run("a", 0, did("read", 5)), run("b", 20, did("changed", 25))),
     "the same input": (run("a", 0, did("read", 5)), run("b", 20, did("read", 25))),
+    "one log for both": (run("a", 0, given("changed", 0)), run("b", 20, given("changed", 20))),
+    "one input for both": (run("a", 0, given("read", 0)), run("b", 20, given("read", 20))),
+    "an output in a directory that the other listed": (
+        run("a", 0, given("changed", 0)),
+        run("b", 20, did("listed", 25, "/s")),
+    ),
+    "an output that was the other's input before": (
+        run("a", 20, given("changed", 20)),
+        run("b", 0, given("read", 0)),
+    ),
+    "an output that was put back before it was the other's input": (
+        run("a", 0, given("changed", 0, before="one")),
+        run("b", 20, given("read", 20, before="one")),
+    ),
+    "one pipe that both write to": (held("a", 0, stream("fifo", "w")), held("b", 3, stream("fifo", "w"))),
+    "a pipe each": (held("a", 0, stream("fifo", "w")), held("b", 3, stream("fifo", "r", inode=8))),
+    "pipes of one number, before and after a boot": (
+        held("a", 0, stream("fifo", "w")),
+        held("b", 20, stream("fifo", "r"), boot="two"),
+    ),
+    "a pipe that was read before the other began": (
+        held("a", 20, stream("fifo", "w")),
+        held("b", 0, stream("fifo", "r")),
+    ),
+    "one pipe that was at its end": (
+        held("a", 0, stream("fifo", "r", ended=True)),
+        held("b", 20, stream("fifo", "r", ended=True)),
+    ),
+    "reading on where nobody had read": (
+        held("a", 0, stream("file", "r", "/s/x", start=4, reached=4)),
+        held("b", 20, stream("file", "r", "/s/x", start=4, reached=9)),
+    ),
+    "reading from the beginning": (
+        held("a", 0, stream("file", "r", "/s/x", start=0, reached=9)),
+        held("b", 20, stream("file", "r", "/s/x", start=0, reached=9)),
+    ),
     "beside it": (WROTE, run("b", 20, did("read", 25, "/s/xx"))),
     "reset, checked": (WROTE, run("b", 20, did("changed", 25, before="one"))),
     "a lock that was given back": (
@@ -180,7 +265,15 @@ def test_a_joining_verdict_cites_both_sides_or_says_why_not(one: RunIndex, other
         return
     for reason in edge.reasons:
         sides = {event.partition(":")[0] for event in reason.events}
-        if reason.rule in {"met-a-change", "met-a-lock", "credential-met", "service-shared", "service-not-per-run"}:
+        if reason.rule in {
+            "met-a-change",
+            "met-a-stream",
+            "read-on",
+            "met-a-lock",
+            "credential-met",
+            "service-shared",
+            "service-not-per-run",
+        }:
             assert sides == {"a", "b"}
         else:
             assert reason.text
