@@ -287,7 +287,9 @@ def _swept(heads: Sequence[RunIndex]) -> Iterator[Finding]:
 
 
 def _places(index: RunIndex) -> tuple[bytes, ...]:
-    return (*index.places, *([index.workspace] if index.workspace else []))
+    """Give where file events tell what a run did: its places, and what it was given, which it may open anew."""
+    own = (index.workspace,) if index.workspace else ()
+    return (*index.places, *own, *dict.fromkeys(stream.path for stream in index.streams or ()))
 
 
 class Reach:

@@ -136,6 +136,14 @@ UNRESOLVED = {
         held("a", 0, stream("file", "r", "/s/x", start=0, reached=4)),
         held("b", 20, stream("file", "r", "/s/x", start=4, reached=4)),
     ),
+    "an output in a workspace in which the other works": (
+        run("a", 0, given("changed", 0, "/w/log")),
+        run("b", 20, workspace=b"/w"),
+    ),
+    "a gap of who may have opened anew what both were given": (
+        held("a", 0, stream("fifo", "w"), places=(), gaps=(Mark("lost-events", "3 events are missing", (4,), "file"),)),
+        held("b", 20, stream("fifo", "w"), places=()),
+    ),
     "a service": (run("a", 0, servers=(served(1, "shared"),)), run("b", 20, servers=(served(21, "shared"),))),
     "a service that one does not declare": (
         run("a", 0, servers=(served(1, "stateless"),)),
@@ -336,6 +344,13 @@ def test_a_stage_that_is_applied_later_changes_from_then_on() -> None:
     assert judge(applied, after) == "connected"
     assert judge(applied, meanwhile) == "connected"
     assert judge(applied, run("b", 70, did("changed", 75, before="one"))) == "separate"
+
+
+def test_a_gap_reaches_whoever_was_given_the_same_thing_only() -> None:
+    """What may have been opened anew lies in no place of theirs; a pipe of its own has nothing to do with it."""
+    blind, beside = UNRESOLVED["a gap of who may have opened anew what both were given"]
+    elsewhere = msgspec.structs.replace(beside, streams=(stream("fifo", "w", "pipe:[8]", 8),))
+    assert (judge(blind, beside), judge(blind, elsewhere)) == ("unresolved", "separate")
 
 
 def test_declared_words_are_assumptions() -> None:
