@@ -162,7 +162,7 @@ FILES = Section(
             name="commit",
             field="commit",
             shape=Shape.CHOICE,
-            about="When staged writes are applied to the workspace.",
+            about="When staged writes are applied to the workspace; never while the outcome is not what was judged.",
             choices=tuple(Commit),
         ),
         Key(

@@ -60,7 +60,8 @@ def _verdict_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="LIST",
         type=_requirements,
         default=(),
-        help="exit with 120 unless all of it holds: final,separate,clean (the verdicts), applied (all staged writes)",
+        help="exit with 120 unless all of it holds: final,separate,clean (the verdicts), applied (all staged writes, "
+        "as they were judged)",
     )
 
 

@@ -17,6 +17,7 @@ from policies.types import Commit
 from probes.kernel.decode import decode_slab
 from supervisor import clock
 from supervisor.conclude import recorded
+from supervisor.conclude.comparing import compare_captured
 from supervisor.conclude.recorded import Recorder
 from supervisor.conclude.searching import Outgoing, redacted_paths, search
 from supervisor.conclude.sighting import add_sights, look_at_found
@@ -42,10 +43,12 @@ from supervisor.trial.trial import Trial
 from supervisor.trial.watching import changed, observed, record_foreign, shared_names
 from supervisor.values import dataclass, replace
 from supervisor.verdict.argue import argue
+from supervisor.verdict.captures import withheld
 from supervisor.verdict.completion import Completion, LogFigures, StageSeen, json_parts
 from supervisor.verdict.judge import Judgement, judge
 from supervisor.verdict.runs.indexing import index_run
 from supervisor.verdict.runs.run_index import encode_index
+from supervisor.verdict.situation import read_situation
 
 if TYPE_CHECKING:
     from supervisor.conclude.validating import Waiting
@@ -87,6 +90,7 @@ def conclude(trial: Trial, stage: Stage | InPlace, signals: Signals) -> Outcome:
     on_disk = redacted_paths(trial, changed(trial, stage.changed))
     facts = search(trial, _collect(trial, stage, outgoing, on_disk), outgoing, on_disk)
     facts = _schedules(trial, stage, facts)
+    facts = compare_captured(trial, stage, facts, on_disk)
     found = look_at_found(trial, stage, facts, os.fsencode(trial.prepared.workspace))
     staged = stage.digest() if isinstance(stage, Stage) else _NOTHING_STAGED  # a commit gives away what it applies
     facts = _commit(trial, stage, facts, signals)
@@ -183,6 +187,8 @@ def _commit(trial: Trial, stage: Stage | InPlace, facts: Facts, signals: Signals
     if files.commit is Commit.NEVER or (files.commit is Commit.FINAL and not _is_final(trial, facts)):
         applied = Applied(state="kept")
         refusal = "only a final outcome is released, and this one is not"
+    elif (refusal := withheld(read_situation(facts, trial.prepared.told_policy, sealed=True))) is not None:
+        applied = Applied(state="kept", error=refusal)
     elif waiting is not None and (refusal := waiting.decide()) is not None:
         applied = Applied(state="kept" if waiting.accepted else DISCARDED, error=refusal)
     else:

@@ -38,7 +38,7 @@ from supervisor.events.gateway import (
     GatewayStopped,
     NameAsked,
 )
-from supervisor.events.grades import GradeFinished, GradeStarted, OutcomeCaptured, ReferenceLinked
+from supervisor.events.grades import CaptureCompared, GradeFinished, GradeStarted, OutcomeCaptured, ReferenceLinked
 from supervisor.events.held import (
     ConnectionDiscarded,
     ConnectionHeld,
@@ -98,6 +98,7 @@ __all__ = [
     "BudgetReached",
     "CanaryLeaked",
     "CanaryPlaced",
+    "CaptureCompared",
     "CheckpointMissed",
     "CheckpointSigned",
     "ConnectionAllowed",

@@ -72,6 +72,25 @@ class ReferenceLinked(Event, frozen=True, kw_only=True):
     inode: int
 
 
+class CaptureCompared(Event, frozen=True, kw_only=True):
+    """A path of the claim changed after it was captured: what it was in the capture, and whether it was so again.
+
+    Attributes:
+        path: as reports tell it: relative to the workspace, absolute elsewhere.
+        kept_in: where the capture is, below the directory of the run.
+        captured: the kind of what was there, ``nothing`` where nothing was, ``unknown`` where that cannot be told.
+        size_bytes, digest: of a file; the digest is of its content, or of where a symlink leads.
+        again: at the end it was so again: kind, content, owner, mode and attributes.
+    """
+
+    path: bytes
+    kept_in: str
+    captured: str
+    size_bytes: int = 0
+    digest: str | None = None
+    again: bool = False
+
+
 class OutcomeCaptured(Event, frozen=True, kw_only=True):
     """The outcome as it was when the trial was over was kept, for graders now and later. ``digest`` covers it.
 

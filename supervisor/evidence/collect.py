@@ -22,6 +22,7 @@ from supervisor.events import (
     TrialCounted,
 )
 from supervisor.evidence.bounded import bounded
+from supervisor.evidence.captured import CaptureFold
 from supervisor.evidence.contacts import ContactFold
 from supervisor.evidence.coverage import Noted, cover, find_gaps
 from supervisor.evidence.credentials import CredentialFold
@@ -189,6 +190,7 @@ def _collect(
         services=folds.services.finish(),
         usage=folds.usage.finish(),
         release=folds.held.finish(),
+        captured=folds.captured.finish(),
         reads=folds.reads.finish(cast),
         touches=met.touches,
         denied=met.denied,
@@ -246,6 +248,7 @@ class _Folds:
         self.requests, self.held = RequestFold(), HeldFold()
         self.credentials, self.streams = CredentialFold(), StreamFold()
         self.schedules, self.services, self.usage = ScheduleFold(), ServiceFold(), UsageFold()
+        self.captured = CaptureFold()
         self._lost: list[Event] = []
         self._left: list[Event] = []
         self._reached: list[Event] = []
@@ -260,7 +263,7 @@ class _Folds:
             TrialCounted: self._counted.append,
         }
         more = (self.looks, self.reads, self.requests, self.schedules, self.services, self.credentials, self.usage)
-        named = (self.grades, self.references, self.orders, self.locks, self.held, self.streams)
+        named = (self.grades, self.references, self.orders, self.locks, self.held, self.streams, self.captured)
         for fold in (self.timeline, self.processes, self.files, self.flows, self.contacts, self.limits, *more, *named):
             for kind, handle in fold.handlers().items():
                 handlers[kind] = _both(handlers[kind], handle) if kind in handlers else handle

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from supervisor.events import ProcessKey
+from supervisor.events import CaptureCompared, ProcessKey
 from supervisor.evidence.file_facts import FileHistory, Observed
 from supervisor.evidence.held import Release
 from supervisor.evidence.requests import Request, Unread
@@ -383,6 +383,7 @@ class Facts:
         orders: what became of each rule of order.
         decider: the events by which the claim is decided.
         requests, unread: what was read inside TLS, and what could not be.
+        captured: what paths were in a capture that changed afterwards.
     """
 
     main: ProcessKey
@@ -418,6 +419,7 @@ class Facts:
     services: tuple[ServiceSeen, ...] = ()
     usage: Usage = field(default_factory=Usage)
     release: Release = field(default_factory=Release)
+    captured: tuple[CaptureCompared, ...] = ()
 
     @property
     def gaps(self) -> tuple[Gap, ...]:

@@ -12,17 +12,22 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
+import msgspec
+
 from policies.globs import compile_globs
 from policies.types import FilesMode
 from supervisor import clock
 from supervisor.conclude.concluding import APPLIED, apply_stage
 from supervisor.conclude.differing import FileDiff, diff_in_place, diff_stage
 from supervisor.errors import UsageError
+from supervisor.evidence.naming import listed
 from supervisor.launch.disk.durable import write_whole
 from supervisor.launch.runs.state import RunDir
 from supervisor.launch.stage.stage import Stage
 from supervisor.prepare.manifest import Manifest, read_manifest
 from supervisor.report.live import count
+from supervisor.report.safe import harmless
+from supervisor.verdict.completion import from_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +67,7 @@ def commit_staged(run: RunDir, *, force: bool = False) -> str:
         return f"{run.id}: {_already(run)}: nothing is left to do"
     left = f", {count(len(applied.left_out), 'path')} not allowed and left out" if applied.left_out else ""
     half = "" if run.completion.exists() else "; its supervisor was ended before it was: they may be half-done"
-    return f"{run.id}: {changes} applied to {where}{left}{half}"
+    return f"{run.id}: {changes} applied to {where}{left}{half}{_not_judged(run)}"
 
 
 def discard_staged(run: RunDir) -> str:
@@ -139,6 +144,19 @@ def _record(run: RunDir, what: str) -> None:
 def _already(run: RunDir) -> str:
     done = read_afterwards(run)
     return f"its writes were applied before, at {done.at}" if done else "its writes were applied when the run ended"
+
+
+def _not_judged(run: RunDir) -> str:
+    """Say of what was applied that the verdict is about another state of it, where it is."""
+    try:
+        found = from_json(run.completion.read_bytes()).finality.observed.differs
+    except (OSError, msgspec.MsgspecError):
+        return ""
+    return (
+        f"; the verdict is about another state: changed after it was captured: {harmless(listed(found))}"
+        if found
+        else ""
+    )
 
 
 def _by_hand(run: RunDir) -> str:

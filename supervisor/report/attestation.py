@@ -3,6 +3,7 @@
 Laws (https://github.com/in-toto/attestation, Statement v1):
     * The first subject is ``outcome``: one digest over every file in scope that has content after the trial, as lines
       ``path NUL sha256-hex LF`` sorted by path. So the statement is about all of them, however many there are.
+    * A file that changed after it was captured is what it was then, where the verdict is about that.
     * Then come the files themselves, at most `MAX_FILES`, in the same order.
     * The predicate is ``completion.json`` as it was written, byte for byte.
 """
@@ -14,7 +15,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from supervisor.verdict.completion import Completion
 from supervisor.verdict.doings import FileSeen
@@ -43,8 +44,9 @@ def make_statement(completion: Completion, raw: bytes) -> bytes:
 
 def _outcome(completion: Completion) -> Iterator[tuple[bytes, str]]:
     for file in completion.effects.files:
-        if file.in_scope and not file.private and file.after is not None and file.after.startswith(_SHA256):
-            yield _path(file), file.after.removeprefix(_SHA256)
+        content = file.after if isinstance(file.captured, UnsetType) else file.captured
+        if file.in_scope and not file.private and content is not None and content.startswith(_SHA256):
+            yield _path(file), content.removeprefix(_SHA256)
 
 
 def _path(file: FileSeen) -> bytes:

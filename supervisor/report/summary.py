@@ -64,7 +64,7 @@ def _care(completion: Completion) -> Iterator[str]:
         yield never
     state, captured = completion.finality.observed.state, captured_words(completion)
     if state is not None and state.exists is False:
-        yield f"outcome {trim(outcome_words(state), WIDTH)}"
+        yield f"outcome {trim(outcome_words(state, completion.claim.period), WIDTH)}"
     if captured is not None:
         yield f"outcome {captured}"
     yield from _killed(completion)
@@ -89,7 +89,10 @@ def unasked_for(completion: Completion) -> Iterator[str]:
 def _not_applied(completion: Completion) -> Iterator[str]:
     stage = completion.stage
     if stage is None or not (
-        stage.left_out or stage.state == "failed" or (stage.state in {"kept", "discarded"} and stage.changes)
+        stage.left_out
+        or stage.state == "failed"
+        or (stage.state in {"kept", "discarded"} and stage.changes)
+        or (stage.state == "kept" and stage.why != NEVER and completion.finality.observed.differs)
     ):
         return
     told, todo = stage_words(completion)

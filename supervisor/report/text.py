@@ -130,7 +130,7 @@ def _outcome(completion: Completion) -> Iterator[Line]:
     state, captured = completion.finality.observed.state, captured_words(completion)
     if state is not None:
         tone = Tone.PLAIN if state.exists else Tone.OPEN
-        yield line(f"{'outcome':<12}", Span(outcome_words(state), tone))
+        yield line(f"{'outcome':<12}", Span(outcome_words(state, completion.claim.period), tone))
     if captured is not None:
         yield line(f"{'' if state is not None else 'outcome':<12}", Span(captured, Tone.OPEN))
 

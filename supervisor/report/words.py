@@ -13,7 +13,7 @@ from supervisor.evidence.naming import listed
 from supervisor.report.lines import Span, Tone
 from supervisor.report.live import count
 from supervisor.report.safe import harmless, safe, safe_command, shorten
-from supervisor.verdict.completion import Completion, LimitSeen, OutcomeState, StageSeen
+from supervisor.verdict.completion import NEVER, Completion, LimitSeen, OutcomeState, StageSeen
 from supervisor.verdict.doings import FileSeen, ProcessSeen
 
 WIDTH = 100
@@ -91,11 +91,11 @@ def stage_words(completion: Completion) -> tuple[str, str | None]:
     match stage.state:
         case "direct":
             return f"written in place ({changes})", None
-        case "kept" | "applied" if not stage.changes and not stage.left_out:
+        case "kept" | "applied" if not stage.changes and not stage.left_out and not _is_withheld(completion):
             return "nothing was changed", None
         case "kept":
-            todo = f"`supervise commit {completion.run}` applies them, `supervise discard {completion.run}` drops them"
-            return f"{changes} kept in the stage, not applied: {harmless(stage.why or 'no reason is known')}", todo
+            told = f"{changes} kept in the stage, not applied: {harmless(stage.why or 'no reason is known')}"
+            return told, _of_kept(completion)
         case "applied" | "discarded":
             why = f": {harmless(stage.why or 'no reason is known')}" if stage.state == "discarded" else ""
             kept = stage.state == "applied" and stage.left_out
@@ -108,6 +108,22 @@ def stage_words(completion: Completion) -> tuple[str, str | None]:
             goes_on = f"`supervise commit {completion.run}` goes on with it"
             todo = _after_conflict(completion.run) if stage.conflicts else goes_on
             return f"{part}: {harmless(stage.why or 'no reason is known')}{_left_out(stage)}", todo
+
+
+def _is_withheld(completion: Completion) -> bool:
+    """Tell whether staged writes were kept although nobody asked for that: the verdict is about another state."""
+    stage, differs = completion.stage, completion.finality.observed.differs
+    return stage is not None and stage.state == "kept" and stage.why != NEVER and bool(differs)
+
+
+def _of_kept(completion: Completion) -> str:
+    """Say what can be done with what is kept; where the verdict is about another state, also how to have them agree."""
+    run = completion.run
+    todo = f"`supervise commit {run}` applies them, `supervise discard {run}` drops them"
+    if not _is_withheld(completion):
+        return todo
+    next_time = "with `--at-endpoint cancel` nothing changes after the endpoint, `--period eventually` judges the end"
+    return f"`supervise diff {run}` shows them, {todo}; {next_time}"
 
 
 def _left_out(stage: StageSeen) -> str:
@@ -168,19 +184,44 @@ def captured_words(completion: Completion) -> str | None:
     if not observed.changed_since:
         return None
     kept = f"; the captured state is kept in {observed.kept_in} of the run" if observed.kept_in else ""
-    return f"changed after it was captured: {harmless(listed(observed.changed_since))}{kept}"
+    names = harmless(listed(observed.changed_since))
+    if not observed.differs:
+        return f"changed after it was captured, and put back: {names}{kept}"
+    later = _LATER.get(completion.stage.state if completion.stage is not None else "", "what there is now")
+    return f"changed after it was captured: {names}{kept}, and is what the verdict is about, not {later}"
 
 
-def outcome_words(state: OutcomeState) -> str:
-    """Say what lies at the path that the claim names."""
+_LATER = {
+    "applied": "what was applied",
+    "failed": "what was applied",
+    "kept": "what is staged",
+    "direct": "what is there now",
+}
+"""What the verdict is not about, where the outcome is not what was captured."""
+
+
+def outcome_words(state: OutcomeState, period: str) -> str:
+    """Say what lies at the path that the claim names, and when.
+
+    Args:
+        state: of it.
+        period: of the claim.
+    """
     path = harmless(state.path)
     if state.exists is None:
         return f"{path}: could not be looked at"
     if not state.exists:
-        return f"{path}: does not exist" if not state.existed_before else f"{path}: does not exist any more"
+        return f"{path}: does not exist{'' if not state.existed_before else ' any more'}{_when(state, period)}"
     size = f", {count(state.size_bytes, 'byte')}" if state.size_bytes is not None and state.kind == "file" else ""
-    when = "as captured" if state.as_of == "captured" else "at the end"
-    return f"{path}: {state.kind}{size}{f', {state.digest}' if state.digest else ''}, {when}"
+    digest = f", {state.digest}" if state.digest else ""
+    return f"{path}: {state.kind}{size}{digest}{_when(state, period) or ', at the end'}"
+
+
+def _when(state: OutcomeState, period: str) -> str:
+    """Say at which moment a captured state was; nothing of any other."""
+    if state.as_of != "captured":
+        return ""
+    return ", at the endpoint" if period == "endpoint" else ", as captured when the period ended"
 
 
 def limit_of(met: LimitSeen) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import UNSET, UnsetType
 
 from policies.types import Commit, FilesMode, Policy
-from supervisor.events import ProcessKey
+from supervisor.events import CaptureCompared, ProcessKey
+from supervisor.evidence.captured import captured_in
 from supervisor.evidence.facts import Coverage, Facts, Process
 from supervisor.evidence.file_facts import ChangeKind, FileHistory
 from supervisor.evidence.naming import show
@@ -76,7 +77,7 @@ def argue(
         stop_rule=_stop_rule(policy),
         endpoint=_endpoint(facts),
         coverage=tuple(_coverage(entry) for entry in facts.coverage),
-        effects=_effects(facts),
+        effects=_effects(facts, judgement.finality.observed.kept_in),
         open_effects=judgement.open_effects,
         finality=judgement.finality,
         separation=judgement.separation,
@@ -185,12 +186,12 @@ def _coverage(entry: Coverage) -> RouteCovered:
     )
 
 
-def _effects(facts: Facts) -> Effects:
+def _effects(facts: Facts, kept_in: str | None) -> Effects:
     ids: dict[ProcessKey | None, str | None] = {process.key: str(process.key) for process in facts.processes}
-    shared = _Shared()
+    shared, captured = _Shared(), captured_in(facts, kept_in) if kept_in is not None else {}
     return Effects(
         processes=tuple(_process(process, ids) for process in facts.processes),
-        files=tuple([_file(history, ids, shared) for history in facts.files]),
+        files=tuple([_file(history, ids, shared, captured.get(history.path)) for history in facts.files]),
         network=(*_network(facts, ids), *held_flows(facts, ids)),
         requests=requests_made(facts, ids),
         unread=unread_seen(facts, ids),
@@ -287,7 +288,7 @@ def _name(path: bytes | None) -> str | None:
     return None if path is None else show(path)
 
 
-def _file(history: FileHistory, ids: _Ids, shared: _Shared) -> FileSeen:
+def _file(history: FileHistory, ids: _Ids, shared: _Shared, captured: CaptureCompared | None) -> FileSeen:
     path = exact(history.path)
     return FileSeen(
         path=UNSET if path is None else path,
@@ -314,6 +315,7 @@ def _file(history: FileHistory, ids: _Ids, shared: _Shared) -> FileSeen:
         renamed_to=_name(history.renamed_to),
         mtime_kept=_mtime_kept(history),
         kept=history.kept or UNSET,
+        captured=UNSET if captured is None else captured.digest,
     )
 
 

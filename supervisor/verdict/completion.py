@@ -217,6 +217,8 @@ class Reason(Struct, frozen=True, kw_only=True):
 class OutcomeState(Struct, frozen=True, kw_only=True):
     """What lies at the path that the claim names; ``as_of`` is ``captured`` or ``end``.
 
+    Where the claim is about a captured state it is that which is told, as far as it is known.
+
     Attributes:
         exists: None when nobody could look.
         existed_before: before the trial; None when that was not recorded.
@@ -240,6 +242,8 @@ class ObservedOutcome(Struct, frozen=True, kw_only=True):
         at, digest: of the captured state where a snapshot decides, else of the end.
         kept_in: where the captured state is kept, below the directory of the run; None when nothing was captured.
         changed_since: paths of the footprint that changed, or may have, after they were captured.
+        differs: those of them that, at the end, are not known to be what was captured: what was applied, lies in the
+            stage or was written in place is not what the verdict is about.
         state: what lies at the path that the claim names; None when it names none.
     """
 
@@ -248,6 +252,7 @@ class ObservedOutcome(Struct, frozen=True, kw_only=True):
     digest: str | None
     kept_in: str | None = None
     changed_since: tuple[str, ...] = ()
+    differs: tuple[str, ...] = ()
     state: OutcomeState | None = None
 
 
@@ -449,7 +454,7 @@ def unmet_requirements(completion: Completion, required: frozenset[str]) -> tupl
     Args:
         completion: what was concluded.
         required: verdicts to be reached (``final``, ``separate``, ``clean``), and ``applied``: that nothing which was
-            staged in the workspace was kept back or dropped.
+            staged in the workspace was kept back or dropped, and what the claim is about is there as it was judged.
     """
     verdicts = {
         "finality": completion.finality.verdict,
@@ -457,12 +462,16 @@ def unmet_requirements(completion: Completion, required: frozenset[str]) -> tupl
         "scope": completion.scope.verdict,
     }
     unmet = [word for word, (which, wanted) in _MEANING.items() if word in required and verdicts[which] != wanted]
-    return (*unmet, *(["applied"] if "applied" in required and not all_applied(completion.stage) else []))
+    return (*unmet, *(["applied"] if "applied" in required and not all_applied(completion) else []))
 
 
-def all_applied(stage: StageSeen | None) -> bool:
-    """Tell whether everything that was written to the workspace is in it; of what is not known, it is not."""
-    if stage is None or stage.left_out:
+def all_applied(completion: Completion) -> bool:
+    """Tell whether everything that was written to the workspace is in it; of what is not known, it is not.
+
+    What lies there otherwise than it was judged is not what was asked for, though it be the trial's last word.
+    """
+    stage, claim = completion.stage, completion.claim
+    if stage is None or stage.left_out or (completion.finality.observed.differs and claim.decided_by == "state"):
         return False
     return stage.state in {"applied", "direct"} or (stage.state == "kept" and not stage.changes)
 

@@ -46,6 +46,9 @@ class FileSeen(Struct, frozen=True, kw_only=True, gc=False):
 
     ``mtime_kept`` tells whether the time of its last modification is what it was: ``restored`` does not ask for that.
     It is None where nothing is there before or after, or one of the times is not known.
+
+    ``captured`` is the digest of the content that the verdict is about, where that changed after it was captured; None
+    where there was none or it is not known.
     """
 
     path: str | UnsetType = UNSET
@@ -67,3 +70,4 @@ class FileSeen(Struct, frozen=True, kw_only=True, gc=False):
     renamed_to: str | None = None
     mtime_kept: bool | None = None
     kept: tuple[int, ...] | UnsetType = UNSET
+    captured: str | UnsetType | None = UNSET

@@ -102,7 +102,7 @@ def judge_finality(situation: Situation, *, bound: BoundFound | None = None) -> 
                     final.append(kept or reason)
                 else:
                     unresolved.append(reason)
-    captured = situation.at_endpoint if period is PeriodKind.ENDPOINT else situation.at_deadline
+    captured = situation.claimed
     return FinalityFound(
         final=bool(final) and not unresolved,
         intervened=period is not PeriodKind.ENDPOINT

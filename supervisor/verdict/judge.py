@@ -5,12 +5,14 @@ from __future__ import annotations
 from msgspec import UNSET, UnsetType
 
 from policies.types import Policy
+from supervisor.evidence.captured import NOTHING, UNKNOWN, captured_in
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.naming import show
 from supervisor.evidence.paths.histories import unknown
 from supervisor.values import dataclass, replace
 from supervisor.verdict import services
 from supervisor.verdict.bounds import SUCCESS, BoundFound, read_bound
+from supervisor.verdict.captures import differing
 from supervisor.verdict.completion import (
     Finality,
     GraderSaid,
@@ -164,12 +166,13 @@ def _observed(
         digest=digest,
         kept_in=snapshot.kept_in if snapshot and snapshot in line.kept else None,
         changed_since=tuple(show(history.path) for history in captured.changed_since[:_NAMED]) if captured else (),
+        differs=tuple(show(history.path) for history in differing(situation.facts, captured)[:_NAMED]),
         state=_outcome(situation.facts, captured),
     )
 
 
 def _outcome(facts: Facts, captured: Captured | None) -> OutcomeState | None:
-    """Tell what lies at the path that the claim names: as captured, unless it is what it was then."""
+    """Tell what lies at the path that the claim names: as captured, where that is known."""
     outcome = facts.outcome
     if outcome is None:
         return None
@@ -178,12 +181,26 @@ def _outcome(facts: Facts, captured: Captured | None) -> OutcomeState | None:
         return OutcomeState(path=show(outcome.path), as_of="end", exists=None, existed_before=None)
     after = observed.after
     known = after is None or not unknown(after)
-    changed = captured is not None and captured.snapshot is not None and bool(captured.changed_since)
+    existed = None if unknown(observed.before) else observed.before is not None
+    snapshot = captured.snapshot if captured is not None else None
+    changed = snapshot is not None and captured is not None and bool(captured.changed_since)
+    then = captured_in(facts, snapshot.kept_in).get(outcome.path) if snapshot is not None and changed else None
+    if then is not None and then.captured != UNKNOWN:
+        there = then.captured != NOTHING
+        return OutcomeState(
+            path=show(outcome.path),
+            as_of="captured",
+            exists=there,
+            existed_before=existed,
+            kind=then.captured if there else None,
+            size_bytes=then.size_bytes if there else None,
+            digest=then.digest,
+        )
     return OutcomeState(
         path=show(outcome.path),
-        as_of="end" if changed or captured is None or captured.snapshot is None else "captured",
+        as_of="end" if changed or snapshot is None else "captured",
         exists=after is not None if known else None,
-        existed_before=None if unknown(observed.before) else observed.before is not None,
+        existed_before=existed,
         kind=after.kind.value if after and known else None,
         size_bytes=after.size_bytes if after and known else None,
         digest=after.digest if after and known else None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from policies.types import AtEndpoint, Commit, FilesMode, LimitRole, Policy
+from policies.types import AtEndpoint, Commit, FilesMode, LimitRole, PeriodKind, Policy
 from supervisor.evidence.facts import Facts, Gap, OutsideContact, Process, Snapshot
 from supervisor.evidence.file_facts import FileHistory
 from supervisor.evidence.naming import Names
@@ -85,6 +85,11 @@ class Situation:
     def emptied(self) -> bool:
         """Whether the cgroup said that nothing is alive."""
         return self.facts.timeline.emptied_ns is not None
+
+    @property
+    def claimed(self) -> Captured | None:
+        """The state that the claim is about, where its period ends at a moment."""
+        return self.at_endpoint if self.policy.claim.period.kind is PeriodKind.ENDPOINT else self.at_deadline
 
     def persists(self, schedule: Schedule) -> bool:
         """Tell whether a trigger stays, as it happened where that is known, else as the policy may have it."""

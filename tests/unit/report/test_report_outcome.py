@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from completions import completion, file, open_effect, process
 from supervisor.report.safe import trim
 from supervisor.report.summary import summary, unasked_for
 from supervisor.report.text import render_text
-from supervisor.verdict.completion import Completion
+from supervisor.verdict.completion import NEVER, Completion
 
 RUN = "20261130-080642-k3f9"
 OBSERVED: dict[str, Any] = {"label": None, "at": None, "digest": None}
@@ -101,13 +102,36 @@ def test_the_outcome_is_told_with_kind_size_and_digest() -> None:
     """What was judged can be compared with what is there."""
     state = {"path": "a", "as_of": "captured", "exists": True, "existed_before": None}
     state |= {"kind": "file", "size_bytes": 3, "digest": "sha256:00"}
-    assert "outcome     a: file, 3 bytes, sha256:00, as captured" in told(observed(state=state))[0]
+    made = observed(state=state)
+    assert "outcome     a: file, 3 bytes, sha256:00, at the endpoint" in told(made)[0]
+    later = msgspec.structs.replace(made, claim=msgspec.structs.replace(made.claim, period="within 2s"))
+    assert "outcome     a: file, 3 bytes, sha256:00, as captured when the period ended" in told(later)[0]
+    end = observed(state=state | {"as_of": "end"})
+    assert "outcome     a: file, 3 bytes, sha256:00, at the end\n" in told(end)[0]
 
 
 def test_an_outcome_that_changed_after_its_capture_is_told_with_where_the_captured_one_is() -> None:
-    """The committed file is then not the one that the claim is about."""
-    for text in told(observed(changed_since=["res.txt"], kept_in="snapshot/upper")):
-        assert "changed after it was captured: res.txt; the captured state is kept in snapshot/upper of the run" in text
+    """What is applied or staged is then not what the verdict is about; one that was put back is only told."""
+    kept = "; the captured state is kept in snapshot/upper of the run"
+    changed = {"changed_since": ["res.txt"], "kept_in": "snapshot/upper"}
+    for text in told(observed(**changed, differs=["res.txt"])):
+        assert f"changed after it was captured: res.txt{kept}, and is what the verdict is about, not what" in text
+    for text in told(observed(**changed)):
+        assert f"changed after it was captured, and put back: res.txt{kept}" in text
+
+
+def test_writes_that_were_held_back_say_so_and_what_can_be_done() -> None:
+    """Even when nothing would change any more, and to a quiet caller; those that nobody wanted applied need no word."""
+    about = {"label": None, "at": None, "digest": None, "changed_since": ["out"], "differs": ["out"]}
+    for changes in (1, 0):
+        stage = {"state": "kept", "changes": changes, "why": "the verdict is about another state"}
+        made = completion(stage=stage, finality={"observed": about})
+        for text in (*told(made), "\n".join(unasked_for(made))):
+            assert "kept in the stage, not applied: the verdict is about another state" in text
+            assert f"`supervise diff {RUN}` shows them" in text
+            assert "--at-endpoint cancel" in text
+        asked = completion(stage=stage | {"why": NEVER}, finality={"observed": about})
+        assert not list(unasked_for(asked))
 
 
 def test_a_command_that_never_ran_is_told() -> None:

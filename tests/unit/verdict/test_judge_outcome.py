@@ -5,15 +5,26 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import msgspec
 import pytest
 from transcript import WITHIN, WORK, Transcript, ordinary, policy_for, state, straggler
 
-from policies.types import Claim, Commit, FilesMode, FilesPolicy, Policy
+from policies.types import Claim, Commit, DecidedBy, FilesMode, FilesPolicy, Period, PeriodKind, Policy
 from supervisor import events as ev
 from supervisor.evidence.file_facts import Observed
 from supervisor.verdict.argue import argue
-from supervisor.verdict.completion import Completion, LogFigures, from_json, json_parts, to_json
+from supervisor.verdict.captures import withheld
+from supervisor.verdict.completion import (
+    Completion,
+    LogFigures,
+    StageSeen,
+    all_applied,
+    from_json,
+    json_parts,
+    to_json,
+)
 from supervisor.verdict.judge import Judgement, judge
+from supervisor.verdict.situation import read_situation
 
 
 def judged(trial: Transcript, policy: Policy | None = None) -> Judgement:
@@ -43,6 +54,58 @@ def test_an_outcome_that_changed_after_its_capture_says_so_and_stays_final() -> 
     assert (observed.changed_since, observed.kept_in) == (("out",), "snapshot/upper")
     assert observed.state is not None
     assert observed.state.as_of == "end"
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_an_outcome_that_was_compared_is_told_as_captured(again: bool) -> None:  # noqa: FBT001
+    """The digest is that of what was judged; only what is not so again differs from it, and is not applied."""
+    trial = straggler(late_write=True)
+    then = {"captured": "file", "size_bytes": 3, "digest": "sha256:then", "again": again}
+    trial.add(ev.CaptureCompared, process=None, path=b"out", kept_in="snapshot/upper", **then)
+    made = argued(trial)
+    observed = made.finality.observed
+    assert (observed.changed_since, observed.differs) == (("out",), () if again else ("out",))
+    assert observed.state is not None
+    assert (observed.state.as_of, observed.state.digest, observed.state.size_bytes) == ("captured", "sha256:then", 3)
+    assert [file.captured for file in made.effects.files if file.path == "out"] == ["sha256:then"]
+    assert all_applied(msgspec.structs.replace(made, stage=StageSeen(state="applied", changes=1))) is again
+
+
+@pytest.mark.parametrize(("captured", "exists"), [("nothing", False), ("unknown", True)])
+def test_an_outcome_that_was_not_there_when_it_was_captured_is_told_so(captured: str, exists: bool) -> None:  # noqa: FBT001
+    """What came later is not the outcome; where the capture could not be read, it is the end that is told."""
+    trial = straggler(late_write=True)
+    trial.add(ev.CaptureCompared, process=None, path=b"out", kept_in="snapshot/upper", captured=captured)
+    state = judged(trial).finality.observed.state
+    assert state is not None
+    assert (state.exists, state.as_of) == (exists, "end" if exists else "captured")
+
+
+def test_what_was_in_another_capture_says_nothing_of_this_one() -> None:
+    """A claim within a time rests on the capture at its end."""
+    trial = straggler(late_write=True)
+    trial.add(
+        ev.CaptureCompared, process=None, path=b"out", kept_in="snapshot-within/upper", captured="file", again=True
+    )
+    assert judged(trial).finality.observed.differs == ("out",)
+
+
+def withheld_by(trial: Transcript, claim: Claim, commit: Commit = Commit.ALWAYS) -> str | None:
+    """Ask whether a stage is held back."""
+    policy = replace(policy_for(), claim=claim, files=FilesPolicy(commit=commit))
+    return withheld(read_situation(trial.facts(policy), policy, sealed=True))
+
+
+def test_only_a_claim_that_names_something_holds_its_stage_back() -> None:
+    """Or one of which nothing but a final outcome is wanted; not one that events decide, or that is about the end."""
+    changed, named, by_event = straggler(late_write=True), Claim(outcome="out"), DecidedBy.EVENT
+    assert withheld_by(changed, named) == "the verdict is about another state: changed after the endpoint: out"
+    assert withheld_by(changed, Claim(scope=("out",))) is not None
+    assert withheld_by(changed, Claim(), Commit.FINAL) is not None
+    assert withheld_by(changed, Claim()) is None
+    assert withheld_by(straggler(), named) is None
+    assert withheld_by(changed, replace(named, decided_by=by_event, event="file.opened path=x")) is None
+    assert withheld_by(changed, replace(named, period=Period(kind=PeriodKind.EVENTUALLY))) is None
 
 
 def test_an_outcome_that_stayed_as_captured_needs_no_such_word() -> None:
