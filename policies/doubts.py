@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import posixpath
 from collections.abc import Iterator
 
 from policies.keys import CLAIM, FILES
@@ -10,16 +12,42 @@ from policies.types import NetworkDefault, Policy
 
 _OTHER_GLOBS = frozenset("[]{}")
 """What means something in a shell's globs and stands for itself in ours."""
+_WILDCARDS = frozenset("*?")
 
 
-def doubts(policy: Policy) -> tuple[str, ...]:
+def doubts(policy: Policy, *, workspace: str | None = None) -> tuple[str, ...]:
     """Give one sentence for each path or glob that reads like something that it is not.
 
     Args:
         policy: whole and checked.
+        workspace: where it will be used, absolute and free of symlinks; None where nobody knows yet.
     """
     paths = (f"{place}: {said}, got {text!r}" for place, text in _paths(policy) if (said := _doubt(text)) is not None)
-    return (*paths, *_useless_mappings(policy))
+    return (*paths, *_discarded(policy, workspace), *_useless_mappings(policy))
+
+
+def _discarded(policy: Policy, workspace: str | None) -> Iterator[str]:
+    """Find what may be written and is thrown away: globs that name nothing of the workspace or of a shared place."""
+    shared = [posixpath.normpath(posixpath.join(workspace or "/", one.path)) for one in policy.files.shared]
+    for at, glob in enumerate(policy.files.write or ()):
+        if not glob.startswith("/") or (workspace is not None and _is_below(glob, workspace)):
+            continue
+        root = _literal_part(glob)
+        if any(_is_below(root, place) or _is_below(place, root) for place in shared):
+            continue
+        said = "outside the workspace" if workspace is not None else "outside the workspace, if it does not lie there"
+        hint = "a place in files.shared (--shared) is written at once"
+        yield f"files.write[{at}]: allowed, and discarded: {said}; {hint}, got {glob!r}"
+
+
+def _literal_part(glob: str) -> str:
+    """Give the part of an absolute glob before its first component with a wildcard."""
+    parts = itertools.takewhile(lambda part: not _WILDCARDS.intersection(part), glob.split("/"))
+    return posixpath.normpath("/".join(parts) or "/")
+
+
+def _is_below(path: str, top: str) -> bool:
+    return f"{path}/".startswith(top.rstrip("/") + "/")
 
 
 def _useless_mappings(policy: Policy) -> Iterator[str]:

@@ -80,7 +80,8 @@ def warnings(parsed: Parsed, request: RunRequest) -> Iterator[str]:
 
     for name in names_not_set(request.environ, policy_options(parsed)):
         yield f"--env {name}: not set in the environment, so not in that of CMD either"
-    yield from doubts(request.policy)
+    workspace = os.path.realpath(request.cwd / (request.policy.files.workspace or "."))
+    yield from doubts(request.policy, workspace=workspace)
 
 
 def working_directory(environ: Mapping[str, str]) -> Path:

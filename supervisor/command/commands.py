@@ -246,7 +246,9 @@ def _policy_check(name: str) -> int:
     from policies.parse import load_policy  # noqa: PLC0415
 
     policy = load_policy(name)
-    warn(f"{name}: {doubt}" for doubt in doubts(policy))
+    workspace = policy.files.workspace
+    known = workspace if workspace is not None and workspace.startswith("/") else None
+    warn(f"{name}: {doubt}" for doubt in doubts(policy, workspace=known))
     print_text(f"{name}: good: policy {policy.name}, {policy_digest(policy)}")
     return 0
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from supervisor.evidence.naming import listed
 from supervisor.report.live import count
-from supervisor.report.safe import harmless, trim
+from supervisor.report.safe import harmless, safe, trim
 from supervisor.report.words import (
     captured_words,
     cited,
@@ -14,6 +15,7 @@ from supervisor.report.words import (
     limit_of,
     never_executed,
     outcome_words,
+    path_of,
     stage_words,
 )
 from supervisor.verdict.completion import NEVER, Completion
@@ -69,6 +71,8 @@ def _care(completion: Completion) -> Iterator[str]:
         yield f"outcome {captured}"
     yield from _killed(completion)
     yield from _not_applied(completion)
+    if discarded := [safe(path_of(file)) for file in completion.effects.files if file.discarded is True]:
+        yield f"allowed, and discarded: outside the workspace: {listed(discarded)}"
 
 
 def _killed(completion: Completion) -> Iterator[str]:

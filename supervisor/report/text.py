@@ -262,7 +262,7 @@ def _own_file(file: FileSeen) -> Line:
 def _forbidden(file: FileSeen, *, refused: bool) -> Span | str:
     """Say that a change was not allowed; one outside the workspace that no violation counts was private: it is gone."""
     if file.allowed:
-        return ""
+        return Span(", allowed, discarded: outside the workspace", Tone.OPEN) if file.discarded is True else ""
     if refused or path_of(file)[:1] not in {"/", b"/"}:
         return Span(", not allowed", Tone.BAD)
     return Span(", discarded", Tone.FAINT) if file.history else ""

@@ -316,7 +316,14 @@ def _file(history: FileHistory, ids: _Ids, shared: _Shared, captured: CaptureCom
         mtime_kept=_mtime_kept(history),
         kept=history.kept or UNSET,
         captured=UNSET if captured is None else captured.digest,
+        discarded=_is_discarded(history) or UNSET,
     )
+
+
+def _is_discarded(history: FileHistory) -> bool:
+    """Tell whether a change that is allowed is nowhere any more: outside the workspace it was the trial's alone."""
+    kept = history.in_workspace or history.shared or history.private or not history.reachable
+    return history.allowed and not kept and bool(history.changes)
 
 
 def _mtime_kept(history: FileHistory) -> bool | None:

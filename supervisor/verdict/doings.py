@@ -47,6 +47,8 @@ class FileSeen(Struct, frozen=True, kw_only=True, gc=False):
     ``mtime_kept`` tells whether the time of its last modification is what it was: ``restored`` does not ask for that.
     It is None where nothing is there before or after, or one of the times is not known.
 
+    ``discarded`` is true where a change was allowed and is gone with the trial, since it lies outside the workspace.
+
     ``captured`` is the digest of the content that the verdict is about, where that changed after it was captured; None
     where there was none or it is not known.
     """
@@ -71,3 +73,4 @@ class FileSeen(Struct, frozen=True, kw_only=True, gc=False):
     mtime_kept: bool | None = None
     kept: tuple[int, ...] | UnsetType = UNSET
     captured: str | UnsetType | None = UNSET
+    discarded: bool | UnsetType = UNSET

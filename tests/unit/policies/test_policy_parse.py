@@ -315,3 +315,19 @@ def test_a_validator_with_held_traffic_is_read() -> None:
     assert (read.validate.command, read.validate.timeout_s) == ("x", 5.0)
     assert policy_digest(read) != policy_digest(replace(read, validate=replace(read.validate, command="y")))
     assert policy_from_mapping(policy_to_mapping(read)) == read
+
+
+@pytest.mark.parametrize(
+    ("glob", "told"),
+    [("/etc/out.conf", True), ("/**", False), ("/workshop/x", True), ("/work/notes/**", False),
+     ("/work", False), ("notes/**", False), ("**", False), ("/srv/queue/job", False), ("/srv/**", False),
+     ("/srv/queue2/**", True), ("/work2", True)],
+)  # fmt: skip
+def test_a_glob_whose_writes_are_thrown_away_is_doubted(glob: str, told: bool) -> None:  # noqa: FBT001
+    """Only the workspace is committed and only shared places are written at once; where nobody knows it, it may be."""
+    policy = Policy(files=FilesPolicy(write=("a", glob), shared=(SharedPlace(path="/srv/queue"),)))
+    found = doubts(policy, workspace="/work")
+    assert [text.partition(",")[0] for text in found] == (["files.write[1]: allowed"] if told else [])
+    unknown = doubts(policy)
+    assert bool(unknown) is (told or glob.startswith("/work"))
+    assert all("if it does not lie there" in text for text in unknown)
