@@ -43,20 +43,24 @@ def _ls(_parsed: Parsed) -> int:
 
 
 def _show(parsed: Parsed) -> int:
-    from supervisor.kept.reading import read_run, since_then  # noqa: PLC0415
+    from supervisor.kept.reading import read_run  # noqa: PLC0415
+    from supervisor.kept.since import followed_since, read_since  # noqa: PLC0415
     from supervisor.report.text import report_lines  # noqa: PLC0415
 
     run = open_home().find(parsed.options.run)
     reading = read_run(run)
+    stage = reading.completion.stage if reading.completion is not None else None
+    since = read_since(run, stage.state if stage is not None else None)
     if parsed.options.format == "json":
         try:
             write_bytes([reading.completion_bytes()])
         except LogError as err:
             complain(err)
             return reading.exit_code or _FAILED
+        warn(since.told())
     else:
-        print_lines(report_lines(reading.completion, run=reading.run, problem=reading.problem))
-    warn(since_then(run))
+        print_lines(report_lines(reading.completion, run=reading.run, problem=reading.problem, since=since))
+    warn(followed_since(run))
     if reading.problem is not None and not reading.unsealed:
         warn([f"{reading.run} does not verify: {reading.problem}"])
     return reading.exit_code

@@ -30,6 +30,7 @@ from supervisor.report.events_json import to_line, to_lines
 from supervisor.report.lines import Line, line
 from supervisor.report.listing import ListedRun, RunState
 from supervisor.report.safe import safe
+from supervisor.report.since import separation_since
 from supervisor.values import dataclass
 from supervisor.verdict.completion import Completion, from_json, to_json, without_seal
 
@@ -50,11 +51,16 @@ class _Verdict(msgspec.Struct):
     verdict: str
 
 
+class _State(msgspec.Struct):
+    state: str
+
+
 class _Outline(msgspec.Struct):
     # All that a list needs of a completion argument, which may hold thousands of processes.
     finality: _Verdict
     separation: _Verdict
     scope: _Verdict
+    stage: _State | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,22 +325,6 @@ class _Counted:
             yield event
 
 
-def since_then(run: RunDir) -> Iterator[str]:
-    """Say what was done after the run was judged: with its stage, and by asking its services again."""
-    from supervisor.kept.staged import read_afterwards  # noqa: PLC0415  (the machinery of commits, hardly ever needed)
-
-    done = read_afterwards(run) if (run.path / "afterwards.json").exists() else None
-    if done is not None and done.what == "committed":
-        yield f"since then, at {done.at}, its staged writes were applied: other runs can meet them, and"
-        yield "the verdict on separation is about the time before that"
-    elif done is not None:
-        yield f"since then, at {done.at}, its staged writes were discarded"
-    later = addenda(run)
-    if later:
-        yield f"what kept it open was followed after the seal: finality is that of {ADDENDA}/{later[-1].id},"
-        yield f"whose events are told by: supervise events {later[-1].path}"
-
-
 def event_lines(run: RunDir, *, kind: str | None = None) -> Iterator[bytes]:
     """Give the events as JSON lines, in chunks of many lines.
 
@@ -435,7 +425,10 @@ def _verdicts(run: RunDir) -> tuple[str, str, str] | None:
         found = msgspec.json.decode(latest.completion.read_bytes(), type=_Outline)
     except (OSError, ValueError):
         return None
-    return found.finality.verdict, found.separation.verdict, found.scope.verdict
+    from supervisor.kept.since import read_since  # noqa: PLC0415 - it reads with this module
+
+    since = read_since(run, found.stage.state if found.stage is not None else None)
+    return found.finality.verdict, separation_since(found.separation.verdict, since), found.scope.verdict
 
 
 def _state(run: RunDir, *, sealed: bool) -> RunState:

@@ -1,7 +1,7 @@
 """What is done with a run's stage after it ended: ``supervise commit``, ``supervise discard`` and ``supervise diff``.
 
 A commit that was interrupted is finished; one that was made before is said so, and nothing is done again. The log of a
-sealed run stays as it is: what became of its stage afterwards is in ``afterwards.json`` beside it.
+sealed run stays as it is: what became of its stage afterwards is in ``afterwards.json`` and ``dropped.json`` beside it.
 """
 
 from __future__ import annotations
@@ -20,19 +20,24 @@ from supervisor import clock
 from supervisor.conclude.concluding import APPLIED, apply_stage
 from supervisor.conclude.differing import FileDiff, diff_in_place, diff_stage
 from supervisor.errors import UsageError
-from supervisor.evidence.naming import listed
+from supervisor.evidence.naming import listed, show
 from supervisor.launch.disk.durable import write_whole
 from supervisor.launch.runs.state import RunDir
 from supervisor.launch.stage.stage import Stage
 from supervisor.prepare.manifest import Manifest, read_manifest
 from supervisor.report.live import count
 from supervisor.report.safe import harmless
-from supervisor.verdict.completion import from_json
+from supervisor.verdict.completion import Completion, from_json
+
+_AFTERWARDS, _DROPPED = "afterwards.json", "dropped.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Afterwards:
-    """What was done with a stage after its run: ``committed`` or ``discarded``, and when (RFC 3339)."""
+    """What was done with a stage after its run, and when (RFC 3339).
+
+    ``committed`` or ``discarded``; ``dropped``, beside that, of what a commit had left alone.
+    """
 
     what: str
     at: str
@@ -79,13 +84,38 @@ def discard_staged(run: RunDir) -> str:
     manifest = _staged_manifest(run)
     with Stage(run, manifest.workspace) as stage:
         _require_stage(run, stage)
-        committed = stage.committed
+        committed, left = stage.committed, _left(run, stage)
         stage.discard()
+    if committed and left:
+        told = f"{run.id}: dropped: {harmless(listed(left))}; {_rest(run)}"
+        _record(run, "dropped", name=_DROPPED)
+        return told
     if committed:
         return f"{run.id}: {_already(run)}; what was kept of the stage is removed"
     shutil.rmtree(run.stage, ignore_errors=True)
     _record(run, "discarded")
     return f"{run.id}: the stage is discarded"
+
+
+def _left(run: RunDir, stage: Stage) -> tuple[str, ...]:
+    """Give what a commit left alone: the host stood against it, or it may not be written."""
+    seen = _completion(run)
+    left_out = seen.stage.left_out if seen is not None and seen.stage is not None else ()
+    return tuple(dict.fromkeys((*(show(path) for path in stage.conflicts()), *left_out)))
+
+
+def _rest(run: RunDir) -> str:
+    """Say what became of the writes that a commit did not leave alone."""
+    return f"the rest of {_already(run)}" if _applied_any(run) else "none of its writes were applied"
+
+
+def _applied_any(run: RunDir) -> bool:
+    """Tell whether a commit applied anything, by hand or when the run ended; as far as can be told."""
+    done, seen = read_afterwards(run), _completion(run)
+    if (done is not None and done.what == "committed") or seen is None or seen.stage is None:
+        return True
+    stage = seen.stage
+    return stage.state == APPLIED or (stage.state == "failed" and stage.changes > len(stage.conflicts))
 
 
 def diff_staged(run: RunDir) -> Iterator[FileDiff]:
@@ -112,10 +142,26 @@ def diff_staged(run: RunDir) -> Iterator[FileDiff]:
         yield from diff_stage(stage, allowed)
 
 
+def _completion(run: RunDir) -> Completion | None:
+    try:
+        return from_json(run.completion.read_bytes())
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
 def read_afterwards(run: RunDir) -> Afterwards | None:
     """Tell what was done with the stage after the run; None when nothing was."""
+    return _read(run, _AFTERWARDS)
+
+
+def read_dropped(run: RunDir) -> Afterwards | None:
+    """Tell when what a commit had left alone was dropped; None when it was not."""
+    return _read(run, _DROPPED)
+
+
+def _read(run: RunDir, name: str) -> Afterwards | None:
     try:
-        return Afterwards(**json.loads((run.path / "afterwards.json").read_bytes()))
+        return Afterwards(**json.loads((run.path / name).read_bytes()))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -136,27 +182,26 @@ def applied_afterwards(run: RunDir) -> tuple[int, int] | None:
     return None if begun_ns is None else (begun_ns, int(clock.now_s() * 1e9))
 
 
-def _record(run: RunDir, what: str) -> None:
+def _record(run: RunDir, what: str, *, name: str = _AFTERWARDS) -> None:
     made = Afterwards(what=what, at=clock.now_rfc3339())
-    write_whole(run.path / "afterwards.json", json.dumps(asdict(made)).encode() + b"\n")
+    write_whole(run.path / name, json.dumps(asdict(made)).encode() + b"\n")
 
 
 def _already(run: RunDir) -> str:
-    done = read_afterwards(run)
-    return f"its writes were applied before, at {done.at}" if done else "its writes were applied when the run ended"
+    done, dropped = read_afterwards(run), read_dropped(run)
+    if not _applied_any(run):
+        applied = "none of its writes were applied"
+    else:
+        applied = f"its writes were applied {f'before, at {done.at}' if done else 'when the run ended'}"
+    return applied if dropped is None else f"{applied}, and what was left of them was dropped at {dropped.at}"
 
 
 def _not_judged(run: RunDir) -> str:
     """Say of what was applied that the verdict is about another state of it, where it is."""
-    try:
-        found = from_json(run.completion.read_bytes()).finality.observed.differs
-    except (OSError, msgspec.MsgspecError):
-        return ""
-    return (
-        f"; the verdict is about another state: changed after it was captured: {harmless(listed(found))}"
-        if found
-        else ""
-    )
+    seen = _completion(run)
+    found = seen.finality.observed.differs if seen is not None else ()
+    told = f"; the verdict is about another state: changed after it was captured: {harmless(listed(found))}"
+    return told if found else ""
 
 
 def _by_hand(run: RunDir) -> str:

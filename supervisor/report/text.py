@@ -14,6 +14,7 @@ from typing import TypeVar
 from supervisor.report.lines import Line, Span, Tone, line, plain, verdict_span
 from supervisor.report.live import count
 from supervisor.report.safe import harmless, safe, shorten, trim
+from supervisor.report.since import Since, separation_since
 from supervisor.report.words import (
     WIDTH,
     address,
@@ -44,6 +45,8 @@ LIMIT = 12
 _REASON_WIDTH = 120
 """How much of a reason is told beside a verdict; it is told whole below."""
 
+_NO_LONGER = ": separate when it was sealed; what was applied since can be met by other runs"
+
 NOT_SAFE = "Final and clean do not mean safe: they say what was claimed, witnessed and allowed, nothing else."
 
 
@@ -52,21 +55,25 @@ def render_text(completion: Completion) -> str:
     return plain(report_lines(completion, run=completion.run))
 
 
-def report_lines(completion: Completion | None, *, run: str, problem: str | None = None) -> Iterator[Line]:
+def report_lines(
+    completion: Completion | None, *, run: str, problem: str | None = None, since: Since | None = None
+) -> Iterator[Line]:
     """Give the report, line by line.
 
     Args:
         completion: what was concluded, or None when the run was never judged.
         run: id.
         problem: why the log does not vouch for it, or None.
+        since: what was done with its staged writes after that.
     """
     if problem is not None:
         yield line(Span(f"unverified  {safe(problem)}", Tone.BAD))
     if completion is None:
         yield from _never_judged(run)
         return
-    yield from _verdicts(completion, trusted=problem is None)
-    yield from _what_was_run(completion)
+    since = since or Since()
+    yield from _verdicts(completion, since, trusted=problem is None)
+    yield from _what_was_run(completion, since)
     for section in _SECTIONS:
         yield from section(completion)
     yield from _log(completion, problem)
@@ -79,10 +86,12 @@ def _never_judged(run: str) -> Iterator[Line]:
     yield line(Span(f"what was logged is shown by: supervise events {safe(run)}", Tone.FAINT))
 
 
-def _verdicts(completion: Completion, *, trusted: bool) -> Iterator[Line]:
+def _verdicts(completion: Completion, since: Since, *, trusted: bool) -> Iterator[Line]:
     doubt = "" if trusted else " (unverified)"
     yield line(f"{'finality':<12}", verdict_span(completion.finality.verdict), doubt, _label(completion))
-    yield line(f"{'separation':<12}", verdict_span(completion.separation.verdict), doubt, _rests_on(completion))
+    separation = separation_since(completion.separation.verdict, since)
+    rests_on = _rests_on(completion) if separation == completion.separation.verdict else _NO_LONGER
+    yield line(f"{'separation':<12}", verdict_span(separation), doubt, rests_on)
     violations = completion.scope.violations
     about = f": {count(len(violations), 'violation')}" if violations else ""
     yield line(f"{'scope':<12}", verdict_span(completion.scope.verdict), doubt, about)
@@ -108,7 +117,7 @@ def _rests_on(completion: Completion) -> str:
     return f": {'; '.join(words)}" if words else ""
 
 
-def _what_was_run(completion: Completion) -> Iterator[Line]:
+def _what_was_run(completion: Completion, since: Since) -> Iterator[Line]:
     claim = completion.claim
     about = claim.outcome if claim.outcome is not None else "the exit code and the workspace"
     yield line(f"{'claim':<12}{safe(about)}, {safe(claim.period)}, unit {safe(claim.unit)}")
@@ -118,7 +127,7 @@ def _what_was_run(completion: Completion) -> Iterator[Line]:
         yield line(f"{'':<12}", Span(f"{never}; the exit code and the message are ours", Tone.OPEN))
     yield from _usage(completion)
     yield from _result(completion)
-    yield from _stage(completion)
+    yield from _stage(completion, since)
     yield from _validation(completion)
     yield line(f"{'command':<12}{shorten(command_of(completion), WIDTH)}")
     yield line(f"{'run':<12}{completion.run}, policy {safe(completion.policy.name)}")
@@ -153,13 +162,14 @@ def _words(text: str) -> Iterator[Line]:
     yield from (line(f"{'':<12}{trim(safe(said), WIDTH)}") for said in last_lines(text))
 
 
-def _stage(completion: Completion) -> Iterator[Line]:
-    if completion.stage is None:
-        return
-    told, todo = stage_words(completion)
-    good = completion.stage.state in {"applied", "direct"} and not completion.stage.left_out
-    yield line(f"{'changes':<12}", Span(told, Tone.PLAIN if good or not completion.stage.changes else Tone.OPEN))
-    if todo is not None:
+def _stage(completion: Completion, since: Since) -> Iterator[Line]:
+    stage, done, todo = completion.stage, since.told(), None
+    if stage is not None:
+        told, todo = stage_words(completion)
+        good = stage.state in {"applied", "direct"} and not stage.left_out
+        yield line(f"{'changes':<12}", Span(told, Tone.PLAIN if good or not stage.changes else Tone.OPEN))
+    yield from (line(f"{'':<12}", Span(words, Tone.OPEN)) for words in done)
+    if todo is not None and not done:
         yield line(f"{'':<12}{todo}")
 
 

@@ -115,7 +115,7 @@ def test_what_was_staged_can_be_seen_and_applied_once(lab: Lab) -> None:
     assert (lab.work / "a").read_text() == "2\n"
     again = lab.call("commit", "last")
     assert (again.returncode, b"applied before" in again.stderr) == (0, True)
-    assert b"staged writes were applied" in lab.call("show", "last").stderr
+    assert b"staged writes were applied" in lab.call("show", "last").stdout
     assert lab.call("diff", "last").stdout == b"0 paths, +0 -0 lines\n"
 
 

@@ -200,9 +200,13 @@ def test_what_was_done_with_the_stage_afterwards_is_told(home: Home, capfd: pyte
     (run.path / "afterwards.json").write_text('{"what": "committed", "at": "2026-11-30T08:07:00Z"}')
     assert main(["show", "last", "--format", "json"]) == 0
     assert "2026-11-30T08:07:00Z, its staged writes were applied" in capfd.readouterr().err
+    assert main(["show", "last"]) == 0
+    told = capfd.readouterr()
+    assert "2026-11-30T08:07:00Z, its staged writes were applied" in told.out
+    assert told.err == ""
     (run.path / "afterwards.json").write_text('{"what": "discarded", "at": "2026-11-30T08:07:00Z"}')
     assert main(["show", "last"]) == 0
-    assert "were discarded" in capfd.readouterr().err
+    assert "were discarded" in capfd.readouterr().out
 
 
 def test_a_run_that_is_not_there_is_125(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
