@@ -359,7 +359,7 @@ COMMANDS = {
         Command(
             name="diff",
             usage="supervise diff RUN [--stat]",
-            about="Compare what a run wrote with what its workspace has, or had.",
+            about="Show what a run has staged, or changed in place with `--direct`.",
             add_arguments=_diff_arguments,
         ),
         Command(

@@ -119,10 +119,14 @@ def _answer(answer: Answer) -> int:
 
 def _diff(parsed: Parsed) -> int:
     from supervisor.conclude.differing import diff_lines, stat_line, total_line  # noqa: PLC0415
-    from supervisor.kept.staged import diff_staged  # noqa: PLC0415
+    from supervisor.kept.staged import applied_whole, diff_staged  # noqa: PLC0415
 
+    run = open_home().find(parsed.options.run)
+    if (told := applied_whole(run)) is not None:
+        warn([told])
+        return 0
     files = added = removed = 0
-    for diff in diff_staged(open_home().find(parsed.options.run)):
+    for diff in diff_staged(run):
         files, added, removed = files + 1, added + diff.added, removed + diff.removed
         print_text(stat_line(diff) if parsed.options.stat else "\n".join(diff_lines(diff)))
     if parsed.options.stat or not files:

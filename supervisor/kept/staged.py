@@ -121,6 +121,8 @@ def _applied_any(run: RunDir) -> bool:
 def diff_staged(run: RunDir) -> Iterator[FileDiff]:
     """Compare what a run staged with the workspace as it is now, or what it wrote in place with what was before.
 
+    Nothing is given of a run whose stage is gone with its commit: see `applied_whole`.
+
     Raises:
         UsageError: nothing is staged, or what was before was not kept.
     """
@@ -138,8 +140,30 @@ def diff_staged(run: RunDir) -> Iterator[FileDiff]:
             yield from diff_in_place(writes, allowed)
         return
     with Stage(run, manifest.workspace) as stage:
+        if _was_applied(run, stage):
+            return
         _require_stage(run, stage)
         yield from diff_stage(stage, allowed)
+
+
+def applied_whole(run: RunDir) -> str | None:
+    """Say of a run whose stage is gone with its commit that there is nothing to compare; None of any other."""
+    manifest = _manifest(run)
+    if manifest.policy.files.mode is FilesMode.DIRECT:
+        return None
+    with Stage(run, manifest.workspace) as stage:
+        if not _was_applied(run, stage):
+            return None
+    why = ", and what was there before was not kept, as it is with `--direct`" if _applied_any(run) else ""
+    return f"{run.id}: {_already(run)}{why}: `supervise show {run.id}` lists what changed"
+
+
+def _was_applied(run: RunDir, stage: Stage) -> bool:
+    """Tell whether nothing is staged any more because it was applied; of a run that wrote nothing, too."""
+    if stage.upper.is_dir():
+        return False
+    seen = _completion(run)
+    return stage.committed or (seen is not None and seen.stage is not None and seen.stage.state == APPLIED)
 
 
 def _completion(run: RunDir) -> Completion | None:

@@ -1,4 +1,4 @@
-"""What is said of a run after its stage was applied, discarded, or left over: by `show`, `ls` and `discard`."""
+"""What is said of a run after its stage was applied, discarded, or left over: by `show`, `ls`, `diff` and `discard`."""
 
 from __future__ import annotations
 
@@ -73,6 +73,9 @@ def test_what_the_host_stood_against_is_dropped_by_name(lab: Lab, more: bool) ->
     shown = lab.call("show", "last").stdout
     assert b", what was not applied was dropped" in shown
     assert b"--force" not in shown
+    told = lab.call("diff", "last")
+    assert (told.returncode, told.stdout) == (0, b"")
+    assert b"what was left of them was dropped at 2" in told.stderr
     assert lab.call("verify", "last").returncode == 0
 
 
@@ -83,3 +86,24 @@ def test_what_was_applied_whole_is_discarded_without_a_name(lab: Lab) -> None:
     discarded = lab.call("discard", "last")
     assert b"its writes were applied before, at 2" in discarded.stderr
     assert b"dropped" not in discarded.stderr + lab.call("show", "last").stdout
+
+
+def test_the_diff_of_what_was_applied_points_to_the_report(lab: Lab) -> None:
+    """What was there before is not known any more, and that is no error; what was staged and dropped is one."""
+    ran = lab.sh("echo 1 > a")
+    for words in ((), ("--stat",)):
+        told = lab.call("diff", "last", *words)
+        assert (told.returncode, told.stdout) == (0, b"")
+        assert b"its writes were applied when the run ended, and what was there before was not kept" in told.stderr
+        assert f"`supervise show {ran.report['run']}`".encode() in told.stderr
+    lab.sh("echo 2 > a", "--commit", "never")
+    assert b"+2" in lab.call("diff", "last").stdout
+    lab.call("discard", "last")
+    assert lab.call("diff", "last").returncode == 125
+
+
+def test_the_diff_of_what_a_validator_refused_is_not_called_applied(lab: Lab) -> None:
+    """Nothing is staged, and nothing was applied: that is an error, as for what somebody discarded."""
+    lab.sh("echo 1 > a", "--validate", "false")
+    told = lab.call("diff", "last")
+    assert (told.returncode, b"applied" in told.stderr) == (125, False)
