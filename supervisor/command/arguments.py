@@ -182,7 +182,7 @@ def _add_positional(parser: argparse.ArgumentParser, name: str, about: str) -> N
     parser.add_argument(name.lower(), metavar=name, help=about)
 
 
-def _doctor_arguments(parser: argparse.ArgumentParser) -> None:
+def _json_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -323,9 +323,9 @@ COMMANDS = {
             name="doctor",
             usage="supervise doctor [--json]",
             about="Tell what this machine can witness and enforce.",
-            add_arguments=_doctor_arguments,
+            add_arguments=_json_argument,
         ),
-        Command(name="ls", usage="supervise ls", about="List the runs.", add_arguments=lambda _parser: None),
+        Command(name="ls", usage="supervise ls [--json]", about="List the runs.", add_arguments=_json_argument),
         Command(
             name="show",
             usage="supervise show RUN [--format text|json]",

@@ -32,13 +32,20 @@ def open_home() -> Home:
 # -- reading -----------------------------------------------------------------------------------------------------
 
 
-def _ls(_parsed: Parsed) -> int:
-    from supervisor.kept.reading import list_runs, registry_warnings  # noqa: PLC0415
-    from supervisor.report.listing import listing  # noqa: PLC0415
+def _ls(parsed: Parsed) -> int:
+    from supervisor.kept.listed import list_runs, missed_runs  # noqa: PLC0415
+    from supervisor.report.listing import listing, listing_json  # noqa: PLC0415
 
     home = open_home()
-    print_lines(listing(list_runs(home)))
-    warn(registry_warnings(home))
+    runs, missed = list_runs(home), missed_runs(home)
+    if parsed.options.json:
+        import json  # noqa: PLC0415
+
+        registry = {"missing": missed.missing, "problems": missed.problems}
+        print_text(json.dumps({"runs": listing_json(runs), "registry": registry}, indent=1))
+    else:
+        print_lines(listing(runs))
+    warn(missed.warnings())
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Runs that were kept, read again: what `ls`, `show`, `why`, `events` and `verify` are made of.
+"""Runs that were kept, read again: what `show`, `why`, `events` and `verify` are made of, and `ls` in part.
 
 The rule: nothing is told as concluded that the log does not vouch for. A run without a seal has no verdicts, and one
 that does not verify is told with the reason.
@@ -12,11 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from supervisor.errors import LogError, LogUnreadableError, LogUnsealedError, UsageError
 from supervisor.events import Event, TrialHeld
-from supervisor.launch.runs.registry import read_registry
 from supervisor.launch.runs.state import Home, RunDir
 from supervisor.log.frames import HEADER_BYTES, MAGIC, MAX_PAYLOAD, FrameType, check_crc, parse_header
 from supervisor.log.keys import KeyStore
@@ -28,39 +25,17 @@ from supervisor.log.verify import Verified, verify_log
 from supervisor.report import why
 from supervisor.report.events_json import to_line, to_lines
 from supervisor.report.lines import Line, line
-from supervisor.report.listing import ListedRun, RunState
 from supervisor.report.safe import safe
-from supervisor.report.since import separation_since
 from supervisor.values import dataclass
 from supervisor.verdict.completion import Completion, from_json, to_json, without_seal
 
 _CHUNK_BYTES = 1 << 16
-_NAMED = 5
-"""How many missing runs are named."""
-
-
 ADDENDA = "addenda"
 """Where in a run's directory what was sealed later lies, see `supervisor.settle.settling`."""
 
 
 JUDGEMENTS = "judgements"
 """Where judgements under other claims and graders lie, see `supervisor.kept.judging`."""
-
-
-class _Verdict(msgspec.Struct):
-    verdict: str
-
-
-class _State(msgspec.Struct):
-    state: str
-
-
-class _Outline(msgspec.Struct):
-    # All that a list needs of a completion argument, which may hold thousands of processes.
-    finality: _Verdict
-    separation: _Verdict
-    scope: _Verdict
-    stage: _State | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,27 +74,6 @@ class Reading:
         return (self.document or self.directory / "completion.json").read_bytes()
 
 
-def list_runs(home: Home) -> tuple[ListedRun, ...]:
-    """List every run, the oldest first. Logs are not verified here: that would read all of them."""
-    return tuple(_listed(run) for run in home.all())
-
-
-def registry_warnings(home: Home) -> Iterator[str]:
-    """Say which runs were started here and are not there any more, and what is wrong with the registry."""
-    registry = read_registry(home.path)
-    yield from registry.problems
-    there = {run.id for run in home.all()}
-    missing = [name for name in dict.fromkeys(entry.run for entry in registry.entries) if name not in there]
-    if missing:
-        named = ", ".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
-        count = f"{len(missing)} run{'s' if len(missing) != 1 else ''}"
-        yield f"{count} of {len(registry.entries)} that were started here {_are(missing)} not there any more: {named}"
-
-
-def _are(things: list[str]) -> str:
-    return "is" if len(things) == 1 else "are"
-
-
 def read_run(run: RunDir) -> Reading:
     """Read what was concluded about a run, and verify its log.
 
@@ -147,7 +101,7 @@ def read_run(run: RunDir) -> Reading:
 
 def addenda(run: RunDir) -> tuple[RunDir, ...]:
     """Give the sealed addenda of a run, the oldest first. One that was never sealed and signed counts for nothing."""
-    return tuple(one for one in _later(run.path / ADDENDA) if _closed(one) and _is_signed(one))
+    return tuple(one for one in _later(run.path / ADDENDA) if is_closed(one) and _is_signed(one))
 
 
 def read_completion(run: RunDir) -> Completion:
@@ -202,7 +156,7 @@ def _counts_for_nothing(later: RunDir) -> bool:
     Raises:
         LogError: it was changed. `LogUnsealedError` when it was sealed or signed further once, and its end is gone.
     """
-    if _closed(later):
+    if is_closed(later):
         return not _is_signed(later)
     if not (later.log / NOTES).exists():
         return True  # it did not live to its first checkpoint
@@ -306,7 +260,7 @@ def _paths(event: Event) -> set[bytes]:
 
 
 def _workspace(run: RunDir) -> bytes:
-    return str(_manifest(run).get("workspace", "/")).encode(errors="surrogateescape")
+    return str(manifest_if_any(run).get("workspace", "/")).encode(errors="surrogateescape")
 
 
 class _Counted:
@@ -379,7 +333,7 @@ def events_of(run: RunDir) -> Iterator[Event]:
 
 
 def _events(run: RunDir) -> Iterator[Event]:
-    return read_events(run.log, _decoder(_manifest(run)))
+    return read_events(run.log, _decoder(manifest_if_any(run)))
 
 
 def _decoder(manifest: Mapping[str, Any]) -> Decode:
@@ -406,39 +360,7 @@ def _completion_if_any(run: RunDir) -> Completion | None:
         return None
 
 
-def _listed(run: RunDir) -> ListedRun:
-    manifest = _manifest(run)
-    name, command = manifest.get("name"), manifest.get("command", ())
-    verdicts = _verdicts(run) if _closed(run) else None
-    return ListedRun(
-        id=run.id,
-        state=_state(run, sealed=verdicts is not None),
-        verdicts=verdicts,
-        name=name if isinstance(name, str) else None,
-        command=tuple(map(str, command)) if isinstance(command, list) else (),
-    )
-
-
-def _verdicts(run: RunDir) -> tuple[str, str, str] | None:
-    try:
-        latest = (run, *addenda(run))[-1]
-        found = msgspec.json.decode(latest.completion.read_bytes(), type=_Outline)
-    except (OSError, ValueError):
-        return None
-    from supervisor.kept.since import read_since  # noqa: PLC0415 - it reads with this module
-
-    since = read_since(run, found.stage.state if found.stage is not None else None)
-    return found.finality.verdict, separation_since(found.separation.verdict, since), found.scope.verdict
-
-
-def _state(run: RunDir, *, sealed: bool) -> RunState:
-    if sealed:
-        return RunState.SEALED
-    owner = run.read_owner()
-    return RunState.RUNNING if owner is not None and owner.alive() else RunState.UNSEALED
-
-
-def _closed(run: RunDir) -> bool:
+def is_closed(run: RunDir) -> bool:
     """Tell whether the log ends with a seal, from its last bytes alone: lists must stay quick."""
     try:
         name = list_segments(run.log)[-1:]
@@ -486,7 +408,8 @@ def _last_bytes(path: Path, size_bytes: int) -> bytes:
         return file.read()
 
 
-def _manifest(run: RunDir) -> dict[str, Any]:
+def manifest_if_any(run: RunDir) -> dict[str, Any]:
+    """Read the manifest of a run; nothing when there is none that could be read."""
     try:
         return run.read_manifest()
     except LogUnreadableError:

@@ -1,9 +1,11 @@
-"""The table of ``supervise ls``: one run a line, the newest last."""
+"""The list of ``supervise ls``: one run a line, the newest last; or the same as JSON."""
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from typing import Any
 
 from supervisor.report.lines import Line, Span, Tone, line, verdict_span
 from supervisor.report.safe import safe, safe_command, shorten
@@ -27,7 +29,7 @@ class ListedRun:
 
     Attributes:
         verdicts: finality, separation, scope; None for a run that is not sealed: it has none.
-        command: empty when it was never written down.
+        command: empty when it was never written down; undecodable bytes are lone surrogates.
     """
 
     id: str
@@ -59,3 +61,23 @@ def _row(run: ListedRun) -> Line:
 
 def _padded(verdict: str) -> tuple[Span, str]:
     return verdict_span(verdict), " " * (10 - len(verdict))
+
+
+def listing_json(runs: Iterable[ListedRun]) -> list[dict[str, Any]]:
+    """Give one mapping a run: what the table shows, whole."""
+    return [_mapping(run) for run in runs]
+
+
+def _mapping(run: ListedRun) -> dict[str, Any]:
+    finality, separation, scope = run.verdicts or (None, None, None)
+    item = {"run": run.id, "state": run.state.value, "finality": finality, "separation": separation, "scope": scope}
+    return item | {"name": run.name} | _words(run.command)
+
+
+def _words(command: tuple[str, ...]) -> dict[str, list[str]]:
+    """Give the words as text, or all of them in base64 when one is none."""
+    raw = [word.encode(errors="surrogateescape") for word in command]
+    try:
+        return {"command": [word.decode() for word in raw]}
+    except UnicodeDecodeError:
+        return {"command_b64": [b64encode(word).decode() for word in raw]}

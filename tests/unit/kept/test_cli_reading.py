@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from hashlib import sha256
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from completions import GOOD
 from supervisor.cli import main
 from supervisor.events import FileDeleted, Origin, ProcessKey, TrialHeld, TrialReleased, TrialSealed
+from supervisor.launch.runs.registry import register
 from supervisor.launch.runs.state import Home, RunDir
 from supervisor.log.writer import LogWriter
 
@@ -73,6 +75,41 @@ def test_a_sealed_run_is_listed_shown_and_verified(home: Home, capfd: pytest.Cap
     assert capfd.readouterr().out.encode() == run.completion.read_bytes()
     assert main(["verify", "last", str(run.path)]) == 0
     assert capfd.readouterr().out.count(f"{RUN}: good: ") == 2
+
+
+def test_the_list_is_the_same_as_json(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
+    """One object, every run in it with what the table shows; what the registry misses is there and on stderr."""
+    make_run(home)
+    make_run(home, "20261130-090000-aaaa", sealed=False)
+    register(home.path, "20261130-070000-gone", at="2026-11-30T07:00:00Z", manifest="sha256:" + "0" * 64)
+    assert main(["ls", "--json"]) == 0
+    told = capfd.readouterr()
+    shown = json.loads(told.out)
+    command = {"name": "n", "command": ["rm", "x\x1b[2J"]}
+    verdicts = {"finality": "final", "separation": "separate", "scope": "clean"}
+    assert shown["runs"] == [
+        {"run": RUN, "state": "sealed"} | verdicts | command,
+        {"run": "20261130-090000-aaaa", "state": "unsealed"} | dict.fromkeys(verdicts) | command,
+    ]
+    assert shown["registry"] == {"missing": ["20261130-070000-gone"], "problems": []}
+    assert "1 run of 1 that were started here is not there any more: 20261130-070000-gone" in told.err
+    assert "\x1b" not in told.out
+
+
+@pytest.mark.usefixtures("home")
+def test_a_home_without_runs_is_an_empty_list(capfd: pytest.CaptureFixture[str]) -> None:
+    """Whoever reads JSON reads no word instead of it."""
+    assert main(["ls", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["runs"] == []
+
+
+def test_a_command_that_is_no_text_is_in_base64(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
+    """All of its words, under a name that says so."""
+    home.create(RUN).write_manifest({"schema": "manifest/1", "command": ["rm", "\udcff"]})
+    assert main(["ls", "--json"]) == 0
+    (run,) = json.loads(capfd.readouterr().out)["runs"]
+    assert [b64decode(word) for word in run["command_b64"]] == [b"rm", b"\xff"]
+    assert "command" not in run
 
 
 def test_a_run_whose_supervisor_died_is_unsealed_and_never_final(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
