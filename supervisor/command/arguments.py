@@ -219,7 +219,7 @@ def _events_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _verify_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", metavar="RUN", nargs="*", help=_RUN)
+    parser.add_argument("runs", metavar="RUN", nargs="*", help=f"{_RUN}; or `all`")
     parser.add_argument("--key", metavar="FILE", help="demand that this key signed: ed25519:…, or a key in PEM")
     parser.add_argument(
         "--checkpoints", metavar="FILE", help="what a second place kept: the log must extend every checkpoint in it"

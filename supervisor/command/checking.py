@@ -5,19 +5,25 @@ In: references and files as they were typed. Out: an `Answer`. The command line 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from supervisor.errors import LogError, UsageError
+from supervisor.kept.listed import is_running, missed_runs
 from supervisor.kept.reading import check_proof, verify_run
 from supervisor.launch.disk.durable import write_whole
-from supervisor.launch.runs.state import Home
+from supervisor.launch.runs.state import Home, RunDir
 from supervisor.log.keys import KeyStore, read_public
 from supervisor.log.proof import make_proof
-from supervisor.report.safe import safe
+from supervisor.report.safe import harmless, safe
 from supervisor.report.verified import verified_line
-from supervisor.values import dataclass
+from supervisor.values import dataclass, replace
+
+_GOOD = "good"
+_BAD = {1: "bad", 125: "unreadable"}
+_RUNNING = "still running"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +32,13 @@ class Answer:
 
     Attributes:
         code: to exit with.
+        found: what that means, in one word or two.
         out: lines for stdout.
         err: lines for stderr.
     """
 
     code: int = 0
+    found: str = _GOOD
     out: tuple[str, ...] = ()
     err: tuple[str, ...] = ()
 
@@ -42,31 +50,53 @@ def verify_runs(
     key_file: str | None = None,
     witnessed: str | None = None,
     again: bool = False,
-) -> Answer:
-    """Verify runs; the worst of them gives the code.
+) -> Iterator[Answer]:
+    """Verify runs, one answer each as soon as it is known; of several, the last answer counts them.
 
     Args:
         home: where runs are found, and whose keys are ours.
-        references: of the runs.
+        references: of the runs, or ``all`` alone: those that are there, but for one that still runs, which is counted.
         key_file: holds the key that must have signed.
         witnessed: checkpoints that a second place kept.
         again: recompute every verdict from the log, too.
 
     Raises:
-        UsageError: there is no such run, or no key in the file.
+        UsageError: there is no such run, or no key in the file. Before the first answer.
     """
     key = read_public(Path(key_file)) if key_file else None
     place = Path(witnessed) if witnessed else None
-    found = [_verify_one(home, reference, key, place, again=again) for reference in references]
-    return Answer(
-        code=max(answer.code for answer in found),
-        out=tuple(line for answer in found for line in answer.out),
-        err=tuple(line for answer in found for line in answer.err),
-    )
+    whole = list(references) == ["all"]
+    runs = _every_run(home) if whole else [home.find(reference) for reference in references]
+    if len(runs) == 1 and not whole:
+        yield _verify_one(home, runs[0], key, place, again=again)
+        return
+    counted: Counter[str] = Counter()
+    for run in runs:
+        # A log that is written meanwhile has ends that do not meet: it is not looked at.
+        goes_on = whole and is_running(run)
+        answer = _goes_on(run) if goes_on else _verify_one(home, run, key, place, again=again)
+        counted[answer.found] += 1
+        # One line each: what may help is told to whoever asks about the one.
+        yield replace(answer, err=answer.err[:1])
+    told = ", ".join(f"{counted[word]} {word}" for word in (_GOOD, *_BAD.values(), _RUNNING) if counted[word])
+    missed = missed_runs(home).warnings() if whole else ()
+    runs_told = f"{len(runs)} run{'' if len(runs) == 1 else 's'}"
+    yield Answer(out=(f"{runs_told}: {told}",), err=tuple(f"supervise: {harmless(said)}" for said in missed))
 
 
-def _verify_one(home: Home, reference: str, key: str | None, witnessed: Path | None, *, again: bool) -> Answer:
-    run = home.find(reference)
+def _goes_on(run: RunDir) -> Answer:
+    return Answer(found=_RUNNING, err=(f"{safe(run.id)}: still running: not verified",))
+
+
+def _every_run(home: Home) -> tuple[RunDir, ...]:
+    found = home.all()
+    if not found:
+        message = "expected at least one run, got none"
+        raise UsageError(message, place="all", hint=f"{home.runs} is empty")
+    return found
+
+
+def _verify_one(home: Home, run: RunDir, key: str | None, witnessed: Path | None, *, again: bool) -> Answer:
     try:
         verified = verify_run(run, key=key, witnessed=witnessed)
     except LogError as err:
@@ -82,7 +112,7 @@ def _verify_one(home: Home, reference: str, key: str | None, witnessed: Path | N
     except LogError as err:
         return _bad(run.id, err)
     if rejudged.differing:
-        return Answer(code=1, out=(good,), err=(safe(rejudged.told()),))
+        return Answer(code=1, found=_BAD[1], out=(good,), err=(safe(rejudged.told()),))
     return Answer(out=(good, safe(rejudged.told())))
 
 
@@ -111,9 +141,9 @@ def verify_proof_file(home: Home, name: str, stdin: BinaryIO, *, key_file: str |
 
 
 def _bad(name: str, err: LogError) -> Answer:
-    word = "bad" if err.exit_code == 1 else "unreadable"
+    word = _BAD[err.exit_code]
     hint = (f"  {safe(err.hint)}",) if err.hint else ()
-    return Answer(code=err.exit_code, err=(f"{safe(name)}: {word}: {safe(str(err))}", *hint))
+    return Answer(code=err.exit_code, found=word, err=(f"{safe(name)}: {word}: {safe(str(err))}", *hint))
 
 
 def prove_event(home: Home, reference: str, event: int, *, output: str | None) -> bytes | None:

@@ -95,9 +95,10 @@ def _verify(parsed: Parsed) -> int:
         raise UsageError("expected either runs or --proof FILE", place="verify")
     if options.proof is not None:
         return _answer(verify_proof_file(home, options.proof, sys.stdin.buffer, key_file=options.key))
-    return _answer(
-        verify_runs(home, options.runs, key_file=options.key, witnessed=options.checkpoints, again=options.rejudge)
+    answers = verify_runs(
+        home, options.runs, key_file=options.key, witnessed=options.checkpoints, again=options.rejudge
     )
+    return max(map(_answer, answers))
 
 
 def _judge(parsed: Parsed) -> int:

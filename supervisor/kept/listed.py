@@ -79,9 +79,9 @@ def missed_runs(home: Home) -> Missed:
 
 
 def is_running(run: RunDir) -> bool:
-    """Tell whether the supervisor of a run is still at it."""
+    """Tell whether the supervisor of a run is still at it, and has not sealed it yet."""
     owner = run.read_owner()
-    return owner is not None and owner.alive()
+    return owner is not None and owner.alive() and not is_closed(run)
 
 
 def _listed(run: RunDir) -> ListedRun:

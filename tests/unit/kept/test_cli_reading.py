@@ -12,12 +12,15 @@ import pytest
 from completions import GOOD
 from supervisor.cli import main
 from supervisor.events import FileDeleted, Origin, ProcessKey, TrialHeld, TrialReleased, TrialSealed
+from supervisor.launch.runs.owner import Owner
 from supervisor.launch.runs.registry import register
 from supervisor.launch.runs.state import Home, RunDir
 from supervisor.log.writer import LogWriter
 
 RUN = "20261130-080642-k3f9"
 MAIN = ProcessKey(412, 8000)
+DEAD = Owner(pid=2**22 - 1, start_ticks=1, boot_id="another")
+"""A supervisor that is not there any more."""
 
 
 def digest(data: bytes) -> str:
@@ -164,6 +167,63 @@ def test_verify_tells_bad_from_unreadable(home: Home) -> None:
     empty.write_manifest({})
     assert main(["verify", "20261130-090000-aaaa"]) == 125
     assert main(["verify", good.id, empty.id]) == 125
+
+
+def test_all_runs_are_verified_a_line_each_and_counted(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
+    """The worst of them gives the code, whatever stands before or after it, and none is left out of the count."""
+    make_run(home)
+    make_run(home, "20261130-080643-zzzz")
+    assert main(["verify", "all"]) == 0
+    assert capfd.readouterr().out.splitlines()[-1] == "2 runs: 2 good"
+    altered = make_run(home, "20261130-080641-aaaa")
+    altered.completion.write_bytes(b"{}")
+    assert main(["verify", "all"]) == 1
+    told = capfd.readouterr()
+    assert [line.split(":")[0] for line in told.out.splitlines()] == [RUN, "20261130-080643-zzzz", "3 runs"]
+    assert told.out.endswith("3 runs: 2 good, 1 bad\n")
+    assert len(told.err.splitlines()) == 1
+    assert told.err.startswith(f"{altered.id}: bad: ")
+    home.create("20261130-090000-aaaa", owner=DEAD).write_manifest({})
+    assert main(["verify", "all"]) == 125
+    assert capfd.readouterr().out.endswith("4 runs: 2 good, 1 bad, 1 unreadable\n")
+    assert main(["verify", RUN, altered.id]) == 1
+    assert capfd.readouterr().out.endswith("2 runs: 1 good, 1 bad\n")
+
+
+def test_of_all_runs_one_that_still_runs_is_told_and_is_not_bad(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its log goes on while it is read. Whose supervisor died is bad, and so is one that is asked about by name."""
+    make_run(home)
+    running = home.create("20261130-090000-aaaa")
+    manifest = running.write_manifest({"schema": "manifest/1", "command": ["true"]})
+    log = LogWriter.create(running.log, manifest_digest=digest(manifest))
+    log.record(lambda n: TrialReleased(n=n, time_ns=2, origin=Origin.SUPERVISOR))
+    assert main(["verify", "all"]) == 0
+    told = capfd.readouterr()
+    assert told.out.endswith("2 runs: 1 good, 1 still running\n")
+    assert told.err == f"{running.id}: still running: not verified\n"
+    assert main(["verify", running.id]) == 1
+    running.write_owner(DEAD)
+    assert main(["verify", "all"]) == 1
+    assert capfd.readouterr().out.endswith("2 runs: 1 good, 1 bad\n")
+
+
+def test_all_of_no_runs_is_not_good(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
+    """A home that was emptied, or the wrong one, verifies nothing; a run that is gone from others is named."""
+    assert main(["verify", "all"]) == 125
+    assert "expected at least one run, got none" in capfd.readouterr().err
+    make_run(home)
+    register(home.path, "20261130-070000-gone", at="2026-11-30T07:00:00Z", manifest="sha256:" + "0" * 64)
+    assert main(["verify", "all"]) == 0
+    assert "1 run of 1 that were started here is not there any more" in capfd.readouterr().err
+
+
+def test_a_reference_that_means_nothing_is_told_before_the_first_answer(
+    home: Home, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody takes the lines before it for the whole answer."""
+    make_run(home)
+    assert main(["verify", "last", "nothing"]) == 125
+    assert capfd.readouterr().out == ""
 
 
 def test_events_are_filtered_by_kind_or_by_subject(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
