@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.errors import LogError, LogUnreadableError, LogUnsealedError, UsageError
-from supervisor.events import Event, TrialHeld
+from supervisor.events import Event, TrialHeld, TrialReleased
 from supervisor.launch.runs.state import Home, RunDir
 from supervisor.log.frames import HEADER_BYTES, MAGIC, MAX_PAYLOAD, FrameType, check_crc, parse_header
 from supervisor.log.keys import KeyStore
@@ -26,7 +26,7 @@ from supervisor.report import why
 from supervisor.report.events_json import to_line, to_lines
 from supervisor.report.lines import Line, line
 from supervisor.report.safe import safe
-from supervisor.values import dataclass
+from supervisor.values import dataclass, replace
 from supervisor.verdict.completion import Completion, from_json, to_json, without_seal
 
 _CHUNK_BYTES = 1 << 16
@@ -233,7 +233,7 @@ def explain(run: RunDir, reference: str) -> Iterator[Line]:
         wanted = _not_concluded(run, reference, err)
     events = _Counted(_events(run), wanted)
     yield from wanted.lines
-    yield from why.event_lines(events, wanted, realtime_offset_ns=_realtime_offset_ns(run))
+    yield from why.event_lines(events, wanted, _beginning(run))
     if not wanted.lines and not events.covered:
         message = f"expected an event of the run, got {reference!r}"
         raise UsageError(message, place="REF", hint=f"it has {events.all:,} events, numbered from 0")
@@ -345,12 +345,27 @@ def _decoder(manifest: Mapping[str, Any]) -> Decode:
     return partial(decode_slab, machine=machine) if isinstance(machine, str) else decode_slab
 
 
+def _beginning(run: RunDir) -> why.Beginning:
+    """Read on to the release, which stands near the beginning of a log; one that was never released is read whole."""
+    found = why.Beginning()
+    try:
+        for event in _events(run):
+            if isinstance(event, TrialHeld):
+                helpers = frozenset({event.init, *event.helpers} - {event.process})
+                found = why.Beginning(realtime_offset_ns=event.realtime_offset_ns, helpers=helpers)
+            elif isinstance(event, TrialReleased):
+                return replace(found, released_ns=event.time_ns)
+    except LogError:
+        return found  # whoever reads on meets the damage again, at its place
+    return found
+
+
 def _realtime_offset_ns(run: RunDir) -> int | None:
     """Give what is to be added to CLOCK_BOOTTIME for the time of day: it stands near the beginning of every log."""
     try:
         return next((event.realtime_offset_ns for event in _events(run) if isinstance(event, TrialHeld)), None)
     except LogError:
-        return None  # whoever reads on meets the damage again, at its place
+        return None
 
 
 def _completion_if_any(run: RunDir) -> Completion | None:

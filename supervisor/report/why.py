@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from supervisor.errors import UsageError
-from supervisor.events import Event
+from supervisor.events import CredentialGuarded, Event, Origin, ProcessKey
 from supervisor.report.events_json import to_line
 from supervisor.report.lines import Line, Span, Tone, line, verdict_span
 from supervisor.report.safe import harmless, safe
@@ -22,6 +22,12 @@ from supervisor.verdict.doings import FileSeen, ProcessSeen
 
 LIMIT = 200
 """How many events are printed."""
+
+_LISTED = 8
+"""How many items of each list of what counts as a credential are printed: they are much the same in every run."""
+
+_DONE = frozenset({Origin.KERNEL, Origin.GATEWAY})
+"""Origins of what somebody in the box did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +54,10 @@ class Answer:
             or (self.process is not None and event.process is not None and str(event.process) == self.process)
         )
 
+    def names(self, event: Event) -> bool:
+        """Tell whether an event is cited, or asked for by its own number."""
+        return event.n in self.numbers or self.span == (event.n, event.n)
+
 
 def answer(completion: Completion | None, reference: str) -> Answer:
     """Find what a reference means.
@@ -69,17 +79,47 @@ def answer(completion: Completion | None, reference: str) -> Answer:
     return _judged(completion, reference)
 
 
-def event_lines(events: Iterable[Event], wanted: Answer, *, realtime_offset_ns: int | None) -> Iterator[Line]:
-    """Print the events that an answer covers, up to `LIMIT`; the rest is counted."""
-    shown = hidden = 0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """What the beginning of a log tells about all events after it.
+
+    Attributes:
+        realtime_offset_ns: what must be added to CLOCK_BOOTTIME to get the time of day, None when it is not known.
+        released_ns: when CMD was let go; None when it never was, or that is not known.
+        helpers: processes of the box itself.
+    """
+
+    realtime_offset_ns: int | None = None
+    released_ns: int | None = None
+    helpers: frozenset[ProcessKey] = frozenset()
+
+    def builds(self, event: Event) -> bool:
+        """Tell whether an event is an act of the box before CMD was let go. Of a CMD that never was, none is taken."""
+        done = event.process is not None and event.origin in _DONE
+        last_ns = max(event.time_ns, getattr(event, "last_ns", 0))  # many writes may be one event
+        return done and self.released_ns is not None and last_ns < self.released_ns
+
+
+def event_lines(events: Iterable[Event], wanted: Answer, beginning: Beginning) -> Iterator[Line]:
+    """Print the events that an answer covers, up to `LIMIT`; the rest is counted.
+
+    What the box did before CMD was let go is counted too, unless it is asked for by its number or cited.
+    """
+    shown = hidden = built = 0
     for event in events:
         if not wanted.covers(event):
+            continue
+        if not wanted.names(event) and beginning.builds(event):
+            built += 1
             continue
         if shown == LIMIT:
             hidden += 1
             continue
         shown += 1
-        yield _event_line(event, realtime_offset_ns)
+        yield _event_line(event, beginning)
+    if built:
+        told = f"  … {built:,} of the box being built, before CMD was let go: supervise events RUN"
+        yield line(Span(told, Tone.FAINT))
     if hidden:
         yield line(Span(f"  … {hidden:,} more: supervise events RUN", Tone.FAINT))
 
@@ -180,16 +220,25 @@ def _listed(words: Sequence[object]) -> str:
     return safe("; ".join(map(str, words))) or "nothing"
 
 
-def _event_line(event: Event, realtime_offset_ns: int | None) -> Line:
-    found = json.loads(to_line(event, realtime_offset_ns=realtime_offset_ns))
+def _event_line(event: Event, beginning: Beginning) -> Line:
+    found = json.loads(to_line(event, realtime_offset_ns=beginning.realtime_offset_ns))
     head = f"{found.pop('n'):>8}  {found.pop('t') or '-'}  {found.pop('kind')}"
     found.pop("origin")
+    most = _LISTED if isinstance(event, CredentialGuarded) else None
     process = found.pop("process", "-")
-    facts = "  ".join(f"{name}={_value(value)}" for name, value in found.items() if value not in (False, "", []))
-    return line(head, Span(f"  {process}  ", Tone.FAINT), facts)
+    whose = " (the box)" if event.origin in _DONE and _is_of_box(event, beginning) else ""
+    told = ((name, value) for name, value in found.items() if value not in (False, "", []))
+    facts = "  ".join(f"{name}={_value(value, most=most)}" for name, value in told)
+    return line(head, Span(f"  {process}{whose}  ", Tone.FAINT), facts)
 
 
-def _value(value: object) -> str:
+def _is_of_box(event: Event, beginning: Beginning) -> bool:
+    return event.process in beginning.helpers or beginning.builds(event)
+
+
+def _value(value: object, *, most: int | None) -> str:
+    """Write a value of a field; of a list at most so many items, and how many more there are."""
     if isinstance(value, list):
-        return f"[{', '.join(safe(str(item)) for item in value)}]"
+        more = [f"… {len(value) - most} more"] if most is not None and len(value) > most else []
+        return f"[{', '.join([*(safe(str(item)) for item in value[:most]), *more])}]"
     return "yes" if value is True else safe(str(value))

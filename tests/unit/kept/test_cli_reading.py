@@ -248,6 +248,25 @@ def test_why_prints_the_conclusion_and_the_events(home: Home, capfd: pytest.Capt
     assert "no-such-path" in capfd.readouterr().err
 
 
+def test_why_of_a_range_counts_what_built_the_box(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
+    """The log tells when CMD was let go, and which processes are the box's."""
+    run = home.create(RUN)
+    log = LogWriter.create(run.log, manifest_digest=digest(run.write_manifest({"schema": "manifest/1"})))
+    box = ProcessKey(411, 7000)
+    held = {"process": MAIN, "init": box, "helpers": (box,), "cgroup": 1, "realtime_offset_ns": 10**18}
+    log.record(lambda n: TrialHeld(n=n, time_ns=1, origin=Origin.SUPERVISOR, **held))  # type: ignore[arg-type]
+    log.record(lambda n: FileDeleted(n=n, time_ns=2, process=MAIN, path=b"/canary"))
+    log.record(lambda n: TrialReleased(n=n, time_ns=3, origin=Origin.SUPERVISOR))
+    log.record(lambda n: FileDeleted(n=n, time_ns=4, process=MAIN, path=b"/w/x"))
+    log.record(lambda n: FileDeleted(n=n, time_ns=5, process=box, path=b"/canary"))
+    log.checkpoint()
+    assert main(["why", "last", "0-9"]) == 0
+    shown = capfd.readouterr().out.splitlines()
+    assert [entry.split()[0] for entry in shown] == ["0", "2", "3", "4", "…"]
+    assert ["(the box)" in entry for entry in shown] == [False, False, False, True, False]
+    assert "1 of the box being built" in shown[-1]
+
+
 def test_show_exits_as_verify_does(home: Home) -> None:
     """However a log is bad, a script that asks for the report learns it from the exit code."""
     run = make_run(home)

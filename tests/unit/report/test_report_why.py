@@ -6,9 +6,19 @@ import pytest
 
 from completions import completion, file, open_effect, process
 from supervisor.errors import UsageError
-from supervisor.events import Event, FileDeleted, ProcessKey, TrialReleased
+from supervisor.events import (
+    CredentialGuarded,
+    Event,
+    FileDeleted,
+    FileWritten,
+    NoteReceived,
+    Origin,
+    ProcessExecuted,
+    ProcessKey,
+    TrialReleased,
+)
 from supervisor.report.lines import plain
-from supervisor.report.why import LIMIT, answer, event_lines
+from supervisor.report.why import LIMIT, Beginning, answer, event_lines
 
 ARGUMENT = completion(
     effects={"processes": [process(4)], "files": [file("a.txt", events=[41, 57]), file("41", events=[3])]},
@@ -55,16 +65,87 @@ def deleted(number: int, pid: int, path: bytes = b"/w/x") -> Event:
 def test_a_process_leads_to_all_that_it_did() -> None:
     """Its events, and nobody else's."""
     events = [TrialReleased(n=0, time_ns=0), deleted(1, 4), deleted(2, 5), deleted(3, 4)]
-    shown = plain(event_lines(events, answer(ARGUMENT, "4@4000"), realtime_offset_ns=0)).splitlines()
+    shown = plain(event_lines(events, answer(ARGUMENT, "4@4000"), Beginning())).splitlines()
     assert [entry.split()[0] for entry in shown] == ["1", "3"]
 
 
 def test_many_events_are_counted_and_hostile_names_escaped() -> None:
     """The list is bounded, says what it leaves out, and no name acts."""
     events = [deleted(n, 4, b"/w/\x1b[2J\xff") for n in range(LIMIT + 5)]
-    text = plain(event_lines(events, answer(ARGUMENT, "0-9999"), realtime_offset_ns=None))
+    text = plain(event_lines(events, answer(ARGUMENT, "0-9999"), Beginning()))
     assert text.endswith("… 5 more: supervise events RUN\n")
     assert "\x1b" not in text
+
+
+RELEASED = Beginning(released_ns=100, helpers=frozenset({ProcessKey(1, 1000)}))
+BUILT = (
+    deleted(40, 1, b"/newroot/dev"),  # the box's own process
+    deleted(41, 4, b"/w/canary"),  # CMD's process, while it still acts for the box
+)
+
+
+def told(events: list[Event], reference: str, beginning: Beginning = RELEASED) -> list[str]:
+    """Give the lines on a reference."""
+    return plain(event_lines(events, answer(ARGUMENT, reference), beginning)).splitlines()
+
+
+@pytest.mark.parametrize(("reference", "built"), [("0-999", 2), ("4@4000", 1)])
+def test_what_builds_the_box_is_counted_and_not_shown(reference: str, built: int) -> None:
+    """A reader of a range or of a process is not led through the making of devices; all after the release is there."""
+    events = [*BUILT, TrialReleased(n=99, time_ns=100), deleted(100, 4), deleted(101, 4)]
+    shown = told(events, reference)
+    assert [entry.split()[0] for entry in shown if "file.deleted" in entry] == ["100", "101"]
+    assert shown[-1] == f"  … {built} of the box being built, before CMD was let go: supervise events RUN"
+
+
+@pytest.mark.parametrize("reference", ["40", "41"])
+def test_what_builds_the_box_is_shown_when_it_is_asked_for(reference: str) -> None:
+    """By its number, and said to be the box's."""
+    (shown,) = told(list(BUILT), reference)
+    assert shown.split()[0] == reference
+    assert "(the box)  " in shown
+
+
+def test_cited_events_are_shown_whatever_they_are() -> None:
+    """What a conclusion rests on is never left out."""
+    assert [entry.split()[0] for entry in told([deleted(41, 4), deleted(57, 4)], "a.txt")] == ["41", "57"]
+
+
+def test_no_event_of_the_trial_is_taken_for_the_building_of_its_box() -> None:
+    """Neither what it did at the release, nor writes that went on over it, nor what others told before."""
+    key = ProcessKey(4, 4000)
+    events: list[Event] = [
+        ProcessExecuted(n=10, time_ns=100, process=key, exe=b"/bin/sh", argv=(b"sh",), cwd=b"/"),
+        FileWritten(n=11, time_ns=99, last_ns=100, process=key, path=b"/w/x", count=2, size_bytes=2, how="write"),
+        TrialReleased(n=12, time_ns=99, origin=Origin.SUPERVISOR, process=key),
+        NoteReceived(n=13, time_ns=99, origin=Origin.TRIAL, process=key, text="x"),
+    ]
+    assert [entry.split()[0] for entry in told(events, "0-999")] == ["10", "11", "12", "13"]
+
+
+def test_of_a_command_that_was_never_let_go_the_building_is_shown() -> None:
+    """It is all that happened, and where the fault is to be found."""
+    assert [entry.split()[0] for entry in told(list(BUILT), "0-999", Beginning())] == ["40", "41"]
+
+
+def test_after_the_release_the_box_is_marked_and_shown() -> None:
+    """The closing test is nothing that CMD did."""
+    first, second = told([deleted(200, 1), deleted(201, 4)], "0-999")
+    assert "1@1000 (the box)  " in first
+    assert "(the box)" not in second
+
+
+def test_the_list_of_credentials_is_cut_and_counted_and_one_of_the_trial_is_whole() -> None:
+    """What is masked is the same in every run; which words a command had is not."""
+    many = tuple(f"w{number}" for number in range(20))
+    lists = {"absolute": (), "anywhere": (), "made": (), "sockets": (), "addresses": (), "names": (), "masked": ()}
+    guarded = CredentialGuarded(n=1, time_ns=1, home=b"/root", homes=(), relative=many, **lists)  # type: ignore[arg-type]
+    executed = ProcessExecuted(
+        n=2, time_ns=1, process=ProcessKey(4, 4000), exe=b"/x", argv=tuple(map(str.encode, many)), cwd=b"/"
+    )
+    first, second = told([guarded, executed], "0-9", Beginning())
+    assert "w7, … 12 more]" in first
+    assert "w18, w19]" in second
 
 
 def test_a_run_that_was_never_judged_still_has_events() -> None:
