@@ -3,8 +3,8 @@
 In: a completion argument of a run in which nothing was refused for want of a rule, and the names that it looked up.
 Out: a `Lesson`, which is a policy and what to say about each line of it. The rules:
 
-* What was done once is allowed as it was done: one host and port, one file. What is different in each run (files that
-  come and go) is allowed by its directory, and so is a directory that the trial made itself.
+* What was done once is allowed as it was done: one host and port, one file. What is different in each run is allowed
+  by what stays the same of its name (`supervisor.report.learned_globs`).
 * Credentials are left out, and so is what no policy could allow: datagrams, raw sockets, metadata services. It is said.
 """
 
@@ -19,16 +19,14 @@ from policies.hosts import normal_name, written
 from policies.keys import SECTIONS
 from policies.network import DEFAULT_PORT
 from policies.types import Commit, FilesMode, NetworkDefault, Policy, ValidatePolicy
+from supervisor.report.learned_globs import learn_globs
 from supervisor.report.safe import safe
 from supervisor.values import dataclass, field, replace
 from supervisor.verdict.completion import Completion, CredentialSeen, FlowSeen
 from supervisor.verdict.doings import FileSeen
 
-_MANY_IN_ONE = 8
-"""So many files in one directory are allowed by the directory."""
-_MADE_WITH = 3
-"""A directory that the trial made, with so many things in it, is allowed whole."""
 _DNS = "dns"
+_TOP = frozenset({b"", b"."})
 _OWN_NAMES = "SUPERVISE_"
 _REACHED_BY_MAPPING = frozenset({"a private address", "an address of this host"})
 
@@ -59,7 +57,7 @@ def learn(completion: Completion, base: Policy, *, asked: Iterable[str] = (), dr
     """
     rules, maps, left_out = _hosts(completion.effects.network, asked)
     made = tuple(one.name for one in completion.effects.credentials if one.action in _MADE and one.fingerprint is None)
-    globs = _globs(one for one in completion.effects.files if not _is_one_of(one, made))
+    globs = learn_globs((path, one) for path, one in _written(completion.effects.files) if not _is_one_of(path, made))
     network = replace(
         base.network,
         default=NetworkDefault.DENY,
@@ -144,91 +142,21 @@ def _shown(flow: FlowSeen) -> str:
     return f"{flow.protocol} to {safe(where)}"
 
 
-@dataclass(slots=True)
-class _Written:
-    """One path that was written: whether it was there only for a while, and whether the trial made it."""
-
-    path: bytes
-    passing: bool
-    made: bool
-
-
-def _globs(files: Iterable[FileSeen]) -> dict[str, str]:
-    """Give globs that cover every path that was written, and how many each covers."""
-    found = [
-        _Written(path=path, passing=_is_passing(one), made="created" in one.history)
-        for one in files
-        if one.history and not one.private and one.reachable and (path := _path_bytes(one)) not in {b"", b"."}
-    ]
-    whole = _made_whole(found)
-    covered: Counter[str] = Counter()
-    left: dict[bytes, _Written] = {}
-    for one in found:
-        above = next((above for above in whole if one.path == above or one.path.startswith(above + b"/")), None)
-        if above is None:
-            left[one.path] = one
-        else:
-            covered[_glob_of_all(above)] += 1
-    # Making the parents of what may be written is allowed anyway.
-    parents = {above for path in (*left, *whole) for above in _above(path)}
-    leaves = [one for path, one in left.items() if path not in parents]
-    in_one = Counter(_parent(one.path) for one in leaves)
-    passing = {_parent(one.path) for one in leaves if one.passing}
-    for one in leaves:
-        parent = _parent(one.path)
-        by_directory = parent in passing or in_one[parent] >= _MANY_IN_ONE
-        covered[f"{_glob(parent)}*" if by_directory else _glob(one.path)] += 1
-    return {glob: f"{count} path{'' if count == 1 else 's'}" for glob, count in sorted(covered.items())}
+def _written(files: Iterable[FileSeen]) -> Iterator[tuple[bytes, FileSeen]]:
+    """Give what was written and can be met by others, with its path; the workspace itself is none of it."""
+    for one in files:
+        path = _path_bytes(one)
+        if one.history and not one.private and one.reachable and path not in _TOP:
+            yield path, one
 
 
-def _is_one_of(one: FileSeen, credentials: tuple[str, ...]) -> bool:
+def _is_one_of(path: bytes, credentials: tuple[str, ...]) -> bool:
     """Tell whether a file is one of the credentials that were made or written, by their whole paths or below ``~``."""
-    path = _path_bytes(one).decode("utf-8", "surrogateescape")
+    text = path.decode("utf-8", "surrogateescape")
     return any(
-        name == path or name.endswith(f"/{path}") or (name.startswith("~/") and path.endswith(name[1:]))
+        name == text or name.endswith(f"/{text}") or (name.startswith("~/") and text.endswith(name[1:]))
         for name in credentials
     )
-
-
-def _made_whole(found: Iterable[_Written]) -> tuple[bytes, ...]:
-    """Give the outermost directories that the trial made and filled."""
-    below = Counter(above for one in found for above in _above(one.path))
-    made = sorted(one.path for one in found if one.made and below[one.path] >= _MADE_WITH)
-    return tuple(path for path in made if not any(path.startswith(above + b"/") for above in made))
-
-
-def _above(path: bytes) -> Iterator[bytes]:
-    """Give every directory above a path, but for the top of the workspace and the root."""
-    place = path.rfind(b"/")
-    while place > 0:
-        yield path[:place]
-        place = path.rfind(b"/", 0, place)
-
-
-def _parent(path: bytes) -> bytes:
-    """Give the directory of a path with its slash; nothing for the top of the workspace."""
-    return path[: path.rfind(b"/") + 1]
-
-
-def _is_passing(one: FileSeen) -> bool:
-    """Tell whether something was there neither before nor after, under this name."""
-    return one.before is None and one.after is None and "created" in one.history
-
-
-def _glob(path: bytes) -> str:
-    """Write a path as a glob; what a glob or TOML cannot spell becomes ``?``, which is one byte."""
-    text = path.replace(b"*", b"?").decode("utf-8", "surrogateescape")
-    return "".join(letter if letter.isprintable() else "?" * _size_bytes(letter) for letter in text)
-
-
-def _glob_of_all(path: bytes) -> str:
-    """Write a directory as a glob that covers all of it, which one with wildcards does not by itself."""
-    glob = _glob(path)
-    return f"{glob}/**" if "?" in glob else glob
-
-
-def _size_bytes(letter: str) -> int:
-    return len(letter.encode("utf-8", "surrogateescape"))
 
 
 def _path_bytes(one: FileSeen) -> bytes:

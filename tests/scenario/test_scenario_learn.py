@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -54,11 +55,11 @@ def learned(lab: Lab) -> tuple[str, bytes]:
 
 
 def test_what_was_done_is_allowed_and_no_more(learned: tuple[str, bytes]) -> None:
-    """Hosts by name and port, files one by one, directories for what is made and for what comes and goes."""
+    """Hosts by name and port, files one by one, directories for what is made, a pattern for what comes and goes."""
     policy = parse_policy(learned[0], place="learned")
     assert set(policy.network.allow) == {"api.test:443", "db.test:5432", "203.0.113.9:8080", "only-asked.test:443"}
     assert policy.network.default == "deny"
-    assert set(policy.files.write or ()) == {"result.txt", "build", "scratch/*"}
+    assert set(policy.files.write or ()) == {"result.txt", "build", "scratch/tmp*"}
 
 
 def test_it_says_what_it_saw_and_what_it_left_out(learned: tuple[str, bytes]) -> None:
@@ -87,6 +88,58 @@ def test_the_same_command_is_clean_under_what_was_learned(lab: Lab, learned: tup
     policy = tmp_path / "learned.toml"
     policy.write_text(learned[0])
     ran = lab.run("-p", str(policy), "--commit", "never", "--", *python(SCRIPT))
+    assert ran.report["scope"]["violations"] == []
+    assert ran.scope == "clean"
+
+
+GIT = "git -c user.name=x -c user.email=x@x.test"
+COMMANDS = {
+    "a first commit": (f"git init -q r && cd r && echo b > b && git add b && {GIT} commit -qm b", {"r"}),
+    "a further commit": (f"cd kept && echo $$ > b && git add b && {GIT} commit -qm $$", None),
+    "written aside and renamed": ("sed -i s/a/b/ a.txt", {"a.txt", "sed*"}),
+    "a directory for a while": (
+        "d=$(mktemp -d ./work.XXXXXX); mkdir $d/x; echo > $d/x/y; mv $d/x/y out; rm -r $d",
+        {"out", "work.*/**"},
+    ),
+    "a directory moved": ("mv d e; echo > e/x", {"d", "e"}),
+    "a directory removed": ("rm -r d", {"d"}),
+    "a directory made anew": ("rm -r d; mkdir -m 700 d; echo > d/x", {"d"}),
+    "the mode of a directory": ("chmod 711 d; echo > d/x", {"d"}),
+    "an archive": ("tar cf d.tar d; mkdir u; tar xf d.tar -C u", {"d.tar", "u/d"}),
+    "many results": ("for i in 1 2 3 4 5 6 7 8 9 10 11; do echo > f$i.txt; done; echo > README", {"README", "f*.txt"}),
+    "compiled files": ("python3 -m compileall -fq py", {"py/__pycache__/m*.pyc*"}),
+}
+
+
+@pytest.fixture(scope="module")
+def furnished(lab: Lab) -> Lab:
+    """A lab whose workspace has a repository, compiled files and a directory; nothing is ever applied in it."""
+    place = lab.work.parent / "commands"
+    (place / "d").mkdir(parents=True)
+    (place / "d" / "old").touch()
+    (place / "a.txt").write_text("a\n")
+    (place / "py").mkdir()
+    for number in range(9):
+        (place / "py" / f"m{number}.py").write_text("x = 1\n")
+    words = f"python3 -m compileall -q py; git init -q kept; cd kept; echo > a; git add a; {GIT} commit -qm a"
+    subprocess.run(["sh", "-c", words], cwd=place, check=True)
+    return Lab(lab.home, place)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_ordinary_commands_write_is_learned_narrowly_and_is_clean_the_next_time(
+    furnished: Lab, tmp_path: Path, name: str
+) -> None:
+    """Never all of the workspace's top; and names that are drawn, or that hold a digest, are others the next time."""
+    words, expected = COMMANDS[name]
+    ended = furnished.call("learn", "--", "sh", "-c", words)
+    write = set(parse_policy(ended.stdout.decode(), place="learned").files.write or ())
+    assert not {"*", "**"} & write
+    assert expected is None or write == expected
+    assert expected is not None or "kept/.git/objects/??/*" in write
+    policy = tmp_path / "learned.toml"
+    policy.write_bytes(ended.stdout)
+    ran = furnished.run("-p", str(policy), "--commit", "never", "--", "sh", "-c", words)
     assert ran.report["scope"]["violations"] == []
     assert ran.scope == "clean"
 
