@@ -86,11 +86,13 @@ class Connection:
         return Account(number=self.number, place=self._place, source=self.source, opened_ns=self._opened_ns)
 
     def _block(self, why: Refused) -> None:
-        """End it with a reset, and say why."""
+        """End it with a reset, and say why. What is kept is the refusal's, none of what went on before it."""
+        kept_bytes = self._counted.kept_bytes
         if self._account:
+            self._counted.kept_bytes = 0
             self._tell_closed("refused")
         self._account = "blocked"
-        told = self._of().blocked(why, kept_bytes=self._counted.kept_bytes, origin=self._service.origin)
+        told = self._of().blocked(why, kept_bytes=kept_bytes, origin=self._service.origin)
         self._service.tell(told, self.source)
         self._drop(reset=True)
 

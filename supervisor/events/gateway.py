@@ -88,7 +88,7 @@ class ConnectionClosed(ConnectionPlaced, frozen=True, kw_only=True):
         decision: ``allowed`` or ``sinkholed``; the other fields as they were when that was decided.
         bytes_out: what was passed on to the server.
         bytes_in: what was passed back.
-        kept_bytes: what the client sent and was not passed on.
+        kept_bytes: what the client sent and was not passed on; what was refused then is told by `ConnectionBlocked`.
         data_out: of a sinkholed connection, the first 4 KiB that the client sent.
         error: why it ended, when that was not the wish of either end.
     """

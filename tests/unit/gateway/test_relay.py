@@ -16,7 +16,7 @@ from probes.gateway.inspecting import Inspecting
 from probes.gateway.relay import HELD, Connection
 from probes.gateway.speech import find_place
 from probes.gateway.tls_end import TlsEnd
-from supervisor.events import ConnectionClosed
+from supervisor.events import ConnectionBlocked, ConnectionClosed
 
 FLOOD = bytes(64 * 1024)
 SOCKET_BYTES = 8 << 20
@@ -90,6 +90,41 @@ def test_what_a_server_was_never_sent_counts_as_kept() -> None:
     assert isinstance(closed, ConnectionClosed)
     assert (closed.bytes_out, closed.kept_bytes) == (0, 27)
     assert closed.error is not None
+    client.close()
+
+
+def test_what_is_refused_after_an_allowed_stretch_is_kept_once() -> None:
+    """The two accounts add up to what the client sent: the one of the close has what went on, the other the rest."""
+    allowed = b"GET /a HTTP/1.1\r\nHost: api.test\r\n\r\n"
+    refused = b"GET /b HTTP/1.1\r\nHost: other.test\r\n\r\n"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        service, client, connection = begin(server.getsockname()[1])
+        client.send(allowed)
+        connection.begin()
+        peer, _ = server.accept()
+        with peer:
+            peer.settimeout(10)
+            turn(service)
+            assert peer.recv(4096) == allowed
+            client.send(refused)
+            turn(service)
+    closed, blocked = service.told[-2:]
+    assert isinstance(closed, ConnectionClosed)
+    assert isinstance(blocked, ConnectionBlocked)
+    assert (closed.bytes_out, closed.kept_bytes) == (len(allowed), 0)
+    assert blocked.kept_bytes == len(refused)
+    client.close()
+
+
+def test_what_was_refused_before_anything_went_on_is_kept_once() -> None:
+    """Its one account has all of it."""
+    refused = b"GET /b HTTP/1.1\r\nHost: other.test\r\n\r\n"
+    service, client, connection = begin(9)
+    client.send(refused)
+    connection.begin()
+    (blocked,) = [event for event in service.told if isinstance(event, ConnectionBlocked | ConnectionClosed)]
+    assert isinstance(blocked, ConnectionBlocked)
+    assert blocked.kept_bytes == len(refused)
     client.close()
 
 
