@@ -33,7 +33,7 @@ from supervisor.report.words import (
     process_of,
     stage_words,
 )
-from supervisor.verdict.completion import Completion, CredentialSeen, GraderSaid, OpenEffect
+from supervisor.verdict.completion import Completion, CredentialSeen, FlowSeen, GraderSaid, OpenEffect
 from supervisor.verdict.doings import FileSeen
 from supervisor.verdict.exchanges import RequestMade
 
@@ -302,16 +302,22 @@ def _kept(file: FileSeen) -> Span | str:
 
 
 def _network(completion: Completion) -> Iterator[Line]:
-    yield from _section(
-        "network",
-        completion.effects.network,
-        lambda flow: line(
-            f"  {flow.decision}: {flow.protocol} {safe(address(flow.host, flow.ip, flow.port))}",
-            f", {flow.bytes_out:,} bytes out, {flow.bytes_in:,} in" if flow.bytes_out or flow.bytes_in else "",
-            f", {flow.kept_bytes:,} bytes held back" if flow.kept_bytes else "",
-            ", after the endpoint" if flow.after_endpoint else "",
-            cited(flow.events),
-        ),
+    yield from _section("network", completion.effects.network, _flow)
+
+
+def _flow(flow: FlowSeen) -> Line:
+    """Tell of bytes passed on and held back; of connections that were never seen ending nobody told how many."""
+    unfinished = flow.unfinished or 0
+    at_least = "at least " if unfinished else ""
+    passed = flow.bytes_out or flow.bytes_in or (unfinished and flow.decision == "allowed")
+    held = flow.kept_bytes or (unfinished and flow.decision != "allowed")
+    return line(
+        f"  {flow.decision}: {flow.protocol} {safe(address(flow.host, flow.ip, flow.port))}",
+        f", {at_least}{flow.bytes_out:,} bytes out, {flow.bytes_in:,} in" if passed else "",
+        f", {at_least}{flow.kept_bytes:,} bytes held back" if held else "",
+        f", {count(unfinished, 'connection')} never seen ending" if unfinished else "",
+        ", after the endpoint" if flow.after_endpoint else "",
+        cited(flow.events),
     )
 
 

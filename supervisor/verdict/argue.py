@@ -350,6 +350,7 @@ def _network(facts: Facts, ids: _Ids) -> tuple[FlowSeen, ...]:
             rule=flow.rule,
             reason=flow.reason,
             after_endpoint=flow.after_endpoint,
+            unfinished=flow.unfinished or UNSET,
         )
         for flow in facts.flows
     )

@@ -102,7 +102,10 @@ class RouteCovered(Struct, frozen=True, kw_only=True):
 
 
 class FlowSeen(Struct, frozen=True, kw_only=True):
-    """What one process did to reach one host; see `supervisor.evidence.facts.Flow`."""
+    """What one process did to reach one host; see `supervisor.evidence.facts.Flow`.
+
+    ``unfinished`` is there when connections were never seen ending: the bytes of those are in no number.
+    """
 
     protocol: str
     host: str | None
@@ -118,6 +121,7 @@ class FlowSeen(Struct, frozen=True, kw_only=True):
     rule: str | None = None
     reason: str | None = None
     after_endpoint: bool = False
+    unfinished: int | UnsetType = UNSET
 
 
 class CredentialSeen(Struct, frozen=True, kw_only=True):

@@ -187,9 +187,12 @@ def _connection(host: str, flows: list[Flow]) -> OpenEffect:
     open_then = sum(flow.open_at_endpoint for flow in flows)
     unfinished = sum(flow.unfinished for flow in flows)
     sent = sum(flow.bytes_out for flow in flows)
-    what = f"{sent} bytes sent to {host} over {_count(sum(flow.connections for flow in flows))}"
+    at_least = "at least " if unfinished else ""  # what went on is only told at the end of a connection
+    what = f"{at_least}{sent} bytes sent to {host} over {_count(sum(flow.connections for flow in flows))}"
     if open_then:
         what += f", {open_then} of them open at the endpoint"
+    if unfinished:
+        what += f", {unfinished} never seen ending"
     closed = tuple(flow.events[-1] for flow in flows) if not unfinished else ()
     return OpenEffect(
         id="",

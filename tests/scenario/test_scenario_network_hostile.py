@@ -283,6 +283,36 @@ def test_when_the_gateway_dies_everything_is_refused_and_nothing_is_resolved(lab
     assert b"the gateway ended before the trial did" in err
 
 
+SENDING = """
+sock = to("api.test")
+sock.sendall(b"GET / HTTP/1.1\\r\\nHost: api.test\\r\\n\\r\\n")
+sock.recv(100)
+time.sleep(0.5)
+print("ready", flush=True)
+act("cut off", lambda: whole(sock))
+"""
+
+
+def test_what_a_gateway_that_was_killed_passed_on_is_told_as_a_minimum(lab: Lab) -> None:
+    """Nobody counted what went over the connections that it had open; that they were there was told at once."""
+    with (
+        serving(web) as api,
+        lab.start(*options(api_80=api), "--", *python(ACTING + SENDING)) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        (gateway,) = gateways_of(process.pid)
+        os.kill(gateway, signal.SIGKILL)
+        process.communicate(timeout=60)
+        assert len(api.told) == 1
+    report = lab.report()
+    (flow,) = [one for one in report["effects"]["network"] if one["decision"] == "allowed"]
+    assert (flow["bytes_out"], flow["unfinished"]) == (0, 1)
+    (effect,) = [one for one in report["open_effects"] if one["route"] == "network"]
+    assert effect["what"].startswith("at least 0 bytes sent to api.test:80")
+    assert b"at least 0 bytes out, 0 in, 1 connection never seen ending" in lab.call("show", "last").stdout
+
+
 def test_the_gateway_dies_with_the_supervisor(lab: Lab) -> None:
     """Killed without a word, it leaves no gateway behind."""
     with lab.start("--", "sleep", "61.75") as process:

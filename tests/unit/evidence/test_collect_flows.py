@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 from msgspec.structs import replace
 from transcript import MAIN, Transcript, policy_for
 
 from supervisor import events as ev
 from supervisor.evidence.facts import Facts
+from supervisor.verdict.argue import argue
+from supervisor.verdict.completion import LogFigures
 from supervisor.verdict.judge import judge
 
 API: dict[str, Any] = {"ip": "203.0.113.7", "port": 443, "host": "api.test"}
@@ -162,6 +165,27 @@ def test_a_connection_that_is_open_at_the_endpoint_is_counted() -> None:
     assert (flow.open_at_endpoint, flow.after_endpoint, flow.unfinished) == (1, True, 0)
     (effect,) = [one for one in judge(facts, policy_for()).open_effects if one.route == "network"]
     assert "open at the endpoint" in effect.what
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_bytes_of_a_connection_that_was_never_seen_ending_are_a_minimum(*, closes: bool) -> None:
+    """How many went on is told at its end: without one the argument says so, in words and by a number."""
+    trial = Served()
+    trial.connect(1, out=10)
+    trial.connect(2, out=5, closes=closes)
+    facts = trial.finish(connections=2, received=15)
+    policy = policy_for()
+    log = LogFigures(frames=1, events=9, lost=0, root="sha256:r", sealed=True)
+    argument = argue(facts, policy, judge(facts, policy), run="r", command=(b"x",), log=log, policy_digest="sha256:p")
+    (flow,) = argument.effects.network
+    (effect,) = [one for one in argument.open_effects if one.route == "network"]
+    if closes:
+        assert flow.unfinished is UNSET
+        assert effect.what.startswith("15 bytes sent to api.test:443 over 2 connections")
+    else:
+        assert (flow.bytes_out, flow.unfinished) == (10, 1)
+        assert effect.what.startswith("at least 10 bytes sent to api.test:443 over 2 connections")
+        assert effect.what.endswith("1 never seen ending")
 
 
 def test_a_host_that_was_sent_something_is_an_open_route_to_other_runs_only() -> None:

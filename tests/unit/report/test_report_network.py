@@ -24,6 +24,12 @@ API: dict[str, Any] = {
             {"decision": "sinkholed", "bytes_out": 0, "bytes_in": 0, "kept_bytes": 9000},
             "sinkholed: tcp api.test (203.0.113.7) port 443, 9,000 bytes held back [4]",
         ),
+        ({"unfinished": 1}, "at least 1,200 bytes out, 7 in, 1 connection never seen ending [4]"),
+        ({"unfinished": 2, "bytes_out": 0, "bytes_in": 0}, "at least 0 bytes out, 0 in, 2 connections never"),
+        (
+            {"decision": "sinkholed", "bytes_out": 0, "bytes_in": 0, "unfinished": 1},
+            "sinkholed: tcp api.test (203.0.113.7) port 443, at least 0 bytes held back, 1 connection never",
+        ),
         (
             {"protocol": "dns", "ip": None, "port": 53, "decision": "blocked", "bytes_out": 0, "bytes_in": 0},
             "blocked: dns api.test port 53 [4]",
