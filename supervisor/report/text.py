@@ -46,6 +46,11 @@ _REASON_WIDTH = 120
 """How much of a reason is told beside a verdict; it is told whole below."""
 
 _NO_LONGER = ": separate when it was sealed; what was applied since can be met by other runs"
+_LEAVING = frozenset({"forbidden-lookup", "blocked-connection", "sinkholed-connection"})
+_OF_THEIR_OWN_ACCORD = (
+    "many tools look for updates or send statistics of their own accord; most have a variable against it, which "
+    "`--env NAME=VALUE` sets"
+)
 
 NOT_SAFE = "Final and clean do not mean safe: they say what was claimed, witnessed and allowed, nothing else."
 
@@ -224,11 +229,14 @@ def _why(completion: Completion) -> Iterator[Line]:
 
 
 def _violations(completion: Completion) -> Iterator[Line]:
+    violations = completion.scope.violations
     yield from _section(
         "violations",
-        completion.scope.violations,
+        violations,
         lambda found: line("  ", Span(found.rule, Tone.BAD), f": {harmless(found.text)}", cited(found.events)),
     )
+    if any(found.rule in _LEAVING for found in violations):
+        yield line(Span(f"  {_OF_THEIR_OWN_ACCORD}", Tone.FAINT))
 
 
 def _open_effects(completion: Completion) -> Iterator[Line]:

@@ -39,3 +39,13 @@ API: dict[str, Any] = {
 def test_a_flow_is_one_line_with_its_bytes(changed: dict[str, Any], told: str) -> None:
     """Where it went, what became of it, and whether it went on after the end."""
     assert told in render_text(completion(effects={"network": [API | changed]}))
+
+
+@pytest.mark.parametrize(
+    ("rule", "hinted"), [("forbidden-lookup", True), ("blocked-connection", True), ("write-outside-scope", False)]
+)
+def test_what_tools_send_of_their_own_accord_is_hinted_at(rule: str, *, hinted: bool) -> None:
+    """Whoever finds a host that the command does not need is told what that often is, and how it is left."""
+    violation = {"rule": rule, "text": "the name registry.example got no answer", "events": [4]}
+    text = render_text(completion(scope={"verdict": "violated", "violations": [violation], "reasons": []}))
+    assert ("of their own accord; most have a variable against it, which `--env NAME=VALUE` sets" in text) == hinted
