@@ -17,7 +17,7 @@ since NUL is dropped. Compression and encryption hide a value from it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from policies.encodings import Encoding, base32_forms, base64_forms, base64_twice, hex_twice, url_decoded
 from supervisor.values import dataclass, field
@@ -85,12 +85,12 @@ class _Index:
 class Spotter:
     """The values to look for. It is made once, and shared by any number of streams."""
 
-    def __init__(self, values: Iterable[tuple[str, bytes]], *, twice: bool = False) -> None:
+    def __init__(self, values: Iterable[tuple[str, bytes]], *, twice: Container[str] = ()) -> None:
         """Write each value in its forms.
 
         Args:
             values: name and value; several values may have one name.
-            twice: look for what is encoded twice, too; that is some forty forms more of each value.
+            twice: names of values that are looked for encoded twice, too; that is some forty forms more of each.
 
         Raises:
             ValueError: a value has fewer than `VALUE_MIN_BYTES`.
@@ -110,7 +110,7 @@ class Spotter:
             folded.append(_Form(value.hex().encode(), Sighting(name, Encoding.HEX)))
             folded += [_Form(text, Sighting(name, Encoding.BASE32)) for text in base32_forms(value)]
             escaped.append(_Form(plain, Sighting(name, Encoding.URL)))
-            if twice:
+            if name in twice:
                 both = Sighting(name, Encoding.TWICE)
                 compact += [_Form(compacted(text), both) for text in base64_twice(value)]
                 folded += [_Form(text, both) for text in hex_twice(value)]

