@@ -64,17 +64,18 @@ class Account:
             n=-1, time_ns=time_ns, connection=self.number, ip=str(self.place.address), port=self.place.port,
             host=named, decision=decision, bytes_out=counted.bytes_out, bytes_in=counted.bytes_in,
             kept_bytes=counted.kept_bytes, opened_ns=self.opened_ns, data_out=kept if swallowed else b"", error=error,
-            source=written(*self.source),
+            source=written(*self.source), passed_ns=counted.passed_ns,
         )  # fmt: skip
 
 
 @dataclass(slots=True)
 class Counted:
-    """The bytes of a connection: passed on each way, and kept."""
+    """The bytes of a connection: passed on each way, and kept; ``passed_ns`` is when the last were passed on."""
 
     bytes_out: int = 0
     bytes_in: int = 0
     kept_bytes: int = 0
+    passed_ns: int | None = None
 
     def take_back(self, unsent: int) -> None:
         """Count as kept what was to be passed on and never could be: a server that was not reached was sent nothing."""

@@ -34,6 +34,8 @@ _PORT = 443
 _DNS_PORT = 53
 _BACKLOG = 65535
 _SO_RCVBUFFORCE, _SO_MEMINFO, _DROPS = 33, 55, 8  # <asm-generic/socket.h>, <linux/sock_diag.h>
+SO_TIMESTAMPNS = 64
+"""SO_TIMESTAMPNS_NEW of <asm-generic/socket.h>, since Linux 5.1: seconds and nanoseconds of 64 bits everywhere."""
 _RESOLVER_BYTES = 16 << 20
 _SETTINGS = (
     ("net/ipv4/tcp_fastopen", "0"),  # data in a SYN would be sent by a call that is no connect
@@ -118,8 +120,9 @@ def _listen(family: socket.AddressFamily) -> socket.socket:
 
 
 def _answer(family: socket.AddressFamily) -> socket.socket:
-    """Give a socket for questions to whatever address, which tells them so that answers can come from there."""
+    """Give a socket for questions to whatever address, which tells them, and when each was sent."""
     resolver = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    resolver.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     if family == socket.AF_INET6:
         resolver.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         resolver.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)

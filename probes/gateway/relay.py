@@ -430,6 +430,7 @@ class Connection:
             self._tell_allowed(None)  # it was used for nothing
         self._account = "done"
         self._counted.take_back(len(self._early) + (len(self._server.waiting) if self._server is not None else 0))
+        self._counted.passed_ns = self._server.sent_ns if self._server is not None else None
         host = self._speech.said.host
         account = partial(self._of().closed, "allowed", host, self._counted, time_ns=boottime_ns(), error=error)
         self._service.tell(account, self.source)

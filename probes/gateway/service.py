@@ -24,7 +24,8 @@ from policies.addresses import Address, plain_address, read_address
 from policies.hosts import written
 from policies.network import Action, NetworkRules
 from probes.gateway.answers import Answers
-from probes.gateway.ground import IP_PKTINFO, Ground, lost_datagrams
+from probes.gateway.datagrams import Asked, reply_from, sent_ns
+from probes.gateway.ground import Ground, lost_datagrams
 from probes.gateway.lookout import Lookout, Watch
 from probes.gateway.loop import READ, Loop, boottime_ns
 from probes.gateway.porter import CANARY, RESET, Porter, refused_canary
@@ -52,6 +53,7 @@ _MAX_DATAGRAM = 65535
 _MALFORMED_KEPT = 4096
 _DNS_IDLE_S = 30.0
 
+Answer = Callable[[bytes], None]
 Found = Callable[[tuple[Address, ...] | None], None]
 LookUp = Callable[[str, int], tuple[Address, ...] | None]
 AnyConnection = Union["Connection", "HeldConnection", "SinkholedConnection", "DnsStream"]
@@ -252,8 +254,7 @@ class Service:
                 return False
             self._questions += 1
             self.received_bytes += len(data)
-            source = (peer[0], peer[1])
-            back = _reply_from(sock, ancillary)
+            back = reply_from(sock.family, ancillary)
 
             def answer(packed: bytes, peer: object = peer, back: object = back) -> None:
                 try:
@@ -261,23 +262,15 @@ class Service:
                 except OSError:
                     return  # nobody waits for it any more
 
-            self.ask(data, source, answer, datagram=True)
+            asked = Asked(data=data, source=(peer[0], peer[1]), datagram=True, said_ns=sent_ns(ancillary))
+            self.ask(asked, answer)
         return True
 
-    def ask(
-        self,
-        data: bytes,
-        source: tuple[str, int],
-        answer: Callable[[bytes], None],
-        *,
-        datagram: bool,
-        whole: bool = True,
-    ) -> None:
+    def ask(self, asked: Asked, answer: Answer) -> None:
         """Judge one question, tell it, and answer it at once or when the host has been asked."""
-        question = read_question(data) if whole else None
+        question = read_question(asked.data) if asked.whole else None
         if question is None:
-            malformed = Judged(decision="malformed", reason="it is no question")
-            self._tell_asked(None, malformed, source, datagram=datagram, data=data[:_MALFORMED_KEPT])
+            self._tell_asked(None, Judged(decision="malformed", reason="it is no question"), asked)
             return
         judged = judge_question(question, self.rules, self.answers, hostname=HOSTNAME)
         if judged.look_up and question.host is not None:
@@ -291,35 +284,26 @@ class Service:
                 own = frozenset(filter(self.is_own, addresses or ()))
                 complete = judge_found(question, judged, addresses, own)
                 self.answers.note(host, complete.addresses)
-                self._finish(question, complete, source, answer, datagram=datagram)
+                self._finish(question, complete, asked, answer)
 
             self._lookers.look_up(host, family, found)
             return
-        self._finish(question, judged, source, answer, datagram=datagram)
+        self._finish(question, judged, asked, answer)
 
-    def _finish(
-        self,
-        question: Question,
-        judged: Judged,
-        source: tuple[str, int],
-        answer: Callable[[bytes], None],
-        *,
-        datagram: bool,
-    ) -> None:
-        self._tell_asked(question, judged, source, datagram=datagram)
-        answer(write_answer(question, judged, datagram=datagram))
+    def _finish(self, question: Question, judged: Judged, asked: Asked, answer: Answer) -> None:
+        self._tell_asked(question, judged, asked)
+        answer(write_answer(question, judged, datagram=asked.datagram))
 
-    def _tell_asked(
-        self, question: Question | None, judged: Judged, source: tuple[str, int], *, datagram: bool, data: bytes = b""
-    ) -> None:
+    def _tell_asked(self, question: Question | None, judged: Judged, asked: Asked) -> None:
         answers = (judged.pointer,) if judged.pointer is not None else tuple(map(str, judged.addresses))
+        unread = asked.data[:_MALFORMED_KEPT] if question is None else b""
         event = NameAsked(
-            n=-1, time_ns=boottime_ns(), name=question.name if question else name_in(data),
+            n=-1, time_ns=boottime_ns(), name=question.name if question else name_in(unread),
             record=question.record if question else "", decision=judged.decision, rule=judged.rule,
-            reason=judged.reason, would_allow=judged.would_allow, answers=answers,
-            transport="udp" if datagram else "tcp", source=written(*source), data=data,
+            reason=judged.reason, would_allow=judged.would_allow, answers=answers, said_ns=asked.said_ns,
+            transport="udp" if asked.datagram else "tcp", source=written(*asked.source), data=unread,
         )  # fmt: skip
-        self.tell(event, source, UDP if datagram else TCP)
+        self.tell(event, asked.source, UDP if asked.datagram else TCP)
 
     def look_up(self, host: str, found: Found) -> None:
         """Ask the host for the addresses of an allowed name, IPv4 first."""
@@ -350,16 +334,6 @@ def source_for(address: Address) -> str | None:
         return None
 
 
-def _reply_from(sock: socket.socket, ancillary: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
-    """Give what makes an answer come from the address that was asked."""
-    for level, kind, data in ancillary:
-        if sock.family == socket.AF_INET and (level, kind) == (socket.IPPROTO_IP, IP_PKTINFO):
-            return [(level, kind, data[:4] + data[8:12] + data[8:12])]
-        if (level, kind) == (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO):
-            return [(level, kind, data)]
-    return []
-
-
 class DnsStream:
     """Questions over TCP: each with its length before it (RFC 1035, 4.2.2). Closed when the client is done."""
 
@@ -386,7 +360,7 @@ class DnsStream:
         while len(self._read) >= 2 and len(self._read) >= 2 + (size := int.from_bytes(self._read[:2], "big")):  # noqa: PLR2004
             asked = bytes(self._read[2 : 2 + size])
             del self._read[: 2 + size]
-            self._service.ask(asked, self._source, self._answer, datagram=False)
+            self._service.ask(Asked(data=asked, source=self._source, datagram=False), self._answer)
 
     def _answer(self, packed: bytes) -> None:
         if self._sock.fileno() < 0:
@@ -402,7 +376,8 @@ class DnsStream:
         """End it. What was begun and is no question is told all the same: it was meant to leave."""
         if self._sock.fileno() >= 0:
             if self._read:
-                self._service.ask(bytes(self._read), self._source, self._answer, datagram=False, whole=False)
+                begun = Asked(data=bytes(self._read), source=self._source, datagram=False, whole=False)
+                self._service.ask(begun, self._answer)
             self._idle.cancel()
             self._service.loop.forget(self._sock.fileno())
             self._sock.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 
-from probes.gateway.loop import READ, Loop, Ready
+from probes.gateway.loop import READ, Loop, Ready, boottime_ns
 from probes.gateway.porter import RESET
 
 UNREAD = 64 * 1024
@@ -15,12 +15,13 @@ UNREAD = 64 * 1024
 class Side:
     """One end of a connection: its socket, what waits to be sent to it, and which ways are shut."""
 
-    __slots__ = ("_interest", "_parked", "_ready", "ended", "loop", "shut", "sock", "waiting")
+    __slots__ = ("_interest", "_parked", "_ready", "ended", "loop", "sent_ns", "shut", "sock", "waiting")
 
     def __init__(self, loop: Loop, sock: socket.socket, ready: Ready) -> None:
         """Own the socket; ``ready`` is called with what happened to it, once it is waited for."""
         self.loop, self.sock, self._ready = loop, sock, ready
         self.waiting = bytearray()
+        self.sent_ns: int | None = None  # when the last of what was sent was sent
         self.ended = False  # it will send no more
         self.shut = False  # it was told that nothing more comes
         self._interest: int | None = None  # it is not watched
@@ -32,6 +33,7 @@ class Side:
         if not self.waiting:
             try:
                 sent = self.sock.send(data)
+                self.sent_ns = boottime_ns()
             except BlockingIOError:
                 sent = 0
         if sent < len(data):
@@ -44,6 +46,7 @@ class Side:
                 sent = self.sock.send(self.waiting)
             except BlockingIOError:
                 return
+            self.sent_ns = boottime_ns()
             del self.waiting[:sent]
 
     # -- readiness -------------------------------------------------------------------------------------------------

@@ -27,8 +27,10 @@ MEMBER = struct.Struct("<QQIIIIQ80s")
 ORDERS = struct.Struct("<III4xQq")
 #: struct w_port: trial, ip, port, protocol, pad
 PORT = struct.Struct("<Q16sHHI")
-#: struct w_owner: start_ns, pid, pad
-OWNER = struct.Struct("<QII")
+#: struct w_owner: start_ns, cookie, pid, pad
+OWNER = struct.Struct("<QQII")
+#: struct w_dial: trial, start_ns, pid, told, begun_ns, said_ns, left_ns
+DIAL = struct.Struct("<QQIIQQQ")
 #: struct w_looks: flags, pad, filter
 LOOKS = struct.Struct("<II16Q")
 #: struct w_watched: cgroup, id, sort, pad

@@ -4,7 +4,8 @@
  *
  * The cgroup socket hooks see the kernel's own copy of an address, before anything is sent; they tell every attempt and
  * refuse what nobody serves. on_egress sees the packets themselves: it counts what goes to the gateway, drops the rest,
- * and notes whose local port a packet comes from while its socket is at hand. Included once, by witness.bpf.c.
+ * and notes whose local port a packet comes from while its socket is at hand. on_release (since Linux 5.9) sees a
+ * socket closed for good, by whoever held it last. Included once, by witness.bpf.c.
  */
 #ifndef ADDRESSES_BPF_H
 #define ADDRESSES_BPF_H
@@ -81,6 +82,7 @@ static __always_inline int tell_address(struct bpf_sock_addr *ctx, const __u32 *
 		dial.trial = trial;
 		dial.start_ns = a.record.start_ns;
 		dial.pid = a.record.pid;
+		dial.begun_ns = a.record.time_ns;
 		bpf_map_update_elem(&dials, &cookie, &dial, BPF_ANY);
 	}
 	return !refuse;
@@ -207,9 +209,9 @@ static __always_inline bool is_question(const struct packet *p)
 }
 
 /* Whose packet it is, for whoever serves the namespace: told before the packet gets there. */
-static __always_inline void note_owner(const struct packet *p, const struct w_dial *dial)
+static __always_inline void note_owner(const struct packet *p, const struct w_dial *dial, __u64 cookie)
 {
-	struct w_owner owner = { .start_ns = dial->start_ns, .pid = dial->pid };
+	struct w_owner owner = { .start_ns = dial->start_ns, .pid = dial->pid, .cookie = cookie };
 	struct w_port port = { .trial = dial->trial, .port = p->from_port, .protocol = p->protocol };
 
 	__builtin_memcpy(port.ip, p->from, sizeof(port.ip));
@@ -267,10 +269,13 @@ int on_egress(struct __sk_buff *skb)
 	if (order->network == W_NET_PASS && (tcp || is_question(&p))) {
 		__sync_fetch_and_add(&trial->gateway_packets, 1);
 		__sync_fetch_and_add(&trial->gateway_bytes, p.payload);
+		/* What leaves once nobody holds the socket had been said before. */
+		if (dial && p.payload && !dial->left_ns)
+			dial->said_ns = bpf_ktime_get_boot_ns();
 		if (tcp && (p.flags & (TCP_SYN_BIT | TCP_ACK_BIT)) != TCP_SYN_BIT)
 			return 1;
 		if (dial)
-			note_owner(&p, dial);
+			note_owner(&p, dial, cookie);
 		if (tcp && !(dial && __sync_fetch_and_or(&dial->told, 1)))
 			__sync_fetch_and_add(&trial->gateway_starts, 1);
 		return 1;
@@ -284,6 +289,24 @@ int on_egress(struct __sk_buff *skb)
 	__sync_fetch_and_add(&trial->egress_packets, 1);
 	__sync_fetch_and_add(&trial->egress_bytes, skb->len);
 	return order->network == W_NET_REFUSE;
+}
+
+/*
+ * The last holder of a socket closed it, whatever still lies in it to be sent. Of a process that ends everything is
+ * closed after its end was told: then it is that moment. A socket that was sent to another process has other holders.
+ */
+SEC("cgroup/sock_release")
+int on_release(struct bpf_sock *ctx)
+{
+	__u64 cookie = bpf_get_socket_cookie(ctx), *ended;
+	__u32 pid = bpf_get_current_pid_tgid() >> 32;
+	struct w_dial *dial = bpf_map_lookup_elem(&dials, &cookie);
+
+	if (!dial || dial->left_ns)
+		return 1;
+	ended = bpf_map_lookup_elem(&members, &pid) ? NULL : bpf_map_lookup_elem(&ends, &pid);
+	dial->left_ns = ended && *ended >= dial->begun_ns ? *ended : bpf_ktime_get_boot_ns();
+	return 1;
 }
 
 #endif

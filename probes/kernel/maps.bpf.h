@@ -89,7 +89,9 @@ struct {
 	__type(value, struct w_writer);
 } writers SEC(".maps");
 
-/* Both are asked for within moments of being written; one that is evicted leaves a flow without its process. */
+/*
+ * Both are asked for when something of a flow is told: one that is evicted leaves it without its process and its times.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1 << 14);
@@ -103,6 +105,14 @@ struct {
 	__type(key, struct w_port);
 	__type(value, struct w_owner);
 } ports SEC(".maps");
+
+/* When processes of trials ended, by pid: what each held is closed after that was told, and asks for it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1 << 12);
+	__type(key, __u32);
+	__type(value, __u64);
+} ends SEC(".maps");
 
 struct user_iovec {
 	__u64 base;

@@ -23,7 +23,7 @@ from supervisor.launch import libc
 from supervisor.values import dataclass
 
 OBJECT = Path(early.OBJECT)
-MAPS = ("rings", "trials", "orders", "settings", "members", "writers", "looks", "watched", "dials", "ports")
+MAPS = ("rings", "trials", "orders", "settings", "members", "writers", "looks", "watched", "dials", "ports", "ends")
 SYSTEM_BPFFS, OWN_BPFFS = map(Path, early.BPFFS)
 _DIGITS = 12
 

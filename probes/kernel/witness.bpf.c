@@ -993,6 +993,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 		return 0;
 	begin(&r, W_PROC_EXITED);
 	r.number[0] = status;
+	bpf_map_update_elem(&ends, &pid, &r.time_ns, BPF_ANY);
 	put(&r, trial, W_HOOK_EXIT);
 	return 0;
 }

@@ -197,6 +197,9 @@ struct w_dial {
 	__u64 start_ns;
 	__u32 pid;
 	__u32 told;		/* its first packet was counted, or its first refused datagram told */
+	__u64 begun_ns;		/* CLOCK_BOOTTIME, as are the next two: it was asked for */
+	__u64 said_ns;		/* a packet of it that said something left last, 0: none did */
+	__u64 left_ns;		/* its last holder closed it, or ended; 0: somebody holds it */
 };
 
 /* Whose packets come from a local address and port of a trial, as whoever serves the namespace sees them. */
@@ -210,6 +213,7 @@ struct w_port {
 
 struct w_owner {
 	__u64 start_ns;
+	__u64 cookie;		/* of the socket */
 	__u32 pid;
 	__u32 pad;
 };
@@ -223,8 +227,8 @@ W_CHECK(struct w_watched, 24);
 W_CHECK(struct w_settings, 16);
 W_CHECK(struct w_member, 120);
 W_CHECK(struct w_writer, 80);
-W_CHECK(struct w_dial, 24);
+W_CHECK(struct w_dial, 48);
 W_CHECK(struct w_port, 32);
-W_CHECK(struct w_owner, 16);
+W_CHECK(struct w_owner, 24);
 
 #endif

@@ -35,6 +35,23 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Dial:
+    """What the kernel saw of the trial's end of a flow so far. Times are CLOCK_BOOTTIME, None for what did not come.
+
+    Attributes:
+        process: who asked for it.
+        begun_ns: when.
+        said_ns: when something that it said last left.
+        left_ns: when its last holder closed it, or ended. What had been said by then may leave later.
+    """
+
+    process: ProcessKey
+    begun_ns: int | None = None
+    said_ns: int | None = None
+    left_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
     """The trial's counters at one moment."""
 
@@ -77,6 +94,7 @@ class KernelWitness:
         self._writers = libbpf.BpfMap(libbpf.open_pin(directory / "writers"), abi.WRITER.size)
         self._members = libbpf.BpfMap(libbpf.open_pin(directory / "members"), abi.MEMBER.size)
         self._ports = libbpf.BpfMap(libbpf.open_pin(directory / "ports"), abi.OWNER.size)
+        self._dials = libbpf.BpfMap(libbpf.open_pin(directory / "dials"), abi.DIAL.size)
         self._looks = libbpf.BpfMap(libbpf.open_pin(directory / "looks"), abi.LOOKS.size)
         self._watched = libbpf.BpfMap(libbpf.open_pin(directory / "watched"), 4)
         self._watching: list[bytes] = []
@@ -146,6 +164,7 @@ class KernelWitness:
             os.close(fd)
         for opened in (
             self._trials, self._orders, self._writers, self._members, self._looks, self._watched, self._ports,
+            self._dials,
         ):  # fmt: skip
             opened.close()
         pins.collect_garbage(self._cgroup_root)
@@ -180,8 +199,8 @@ class KernelWitness:
             gateway_bytes=trial.gateway_bytes,
         )
 
-    def owner(self, protocol: int, ip: bytes, port: int) -> ProcessKey | None:
-        """Tell which process last began to send from an address and port; None when that is not known.
+    def find_dial(self, protocol: int, ip: bytes, port: int) -> Dial | None:
+        """Give what is known of the socket that last began to send from an address and port; None when nothing is.
 
         Args:
             protocol: its number in IP headers: 6 is TCP, 17 is UDP.
@@ -191,8 +210,16 @@ class KernelWitness:
         value = self._ports.lookup(abi.PORT.pack(self._cgroup_id, ip, port, protocol, 0))
         if value is None:
             return None
-        start_ns, pid, _ = abi.OWNER.unpack(value)
-        return ProcessKey(pid, start_ns)
+        start_ns, cookie, pid, _ = abi.OWNER.unpack(value)
+        dial = self._dials.lookup(cookie.to_bytes(8, "little"))
+        if dial is None:
+            return Dial(process=ProcessKey(pid, start_ns))
+        _, start_ns, pid, _, *times = abi.DIAL.unpack(dial)
+        begun_ns, said_ns, left_ns = (time_ns or None for time_ns in times)
+        if said_ns is not None and left_ns is not None:
+            # It is closed a while after its last holder's end, and what that had said goes on leaving meanwhile.
+            said_ns = min(said_ns, left_ns)
+        return Dial(process=ProcessKey(pid, start_ns), begun_ns=begun_ns, said_ns=said_ns, left_ns=left_ns)
 
     def identify(self, pid: int) -> ProcessKey:
         """Name a member of the trial for ever; the start is 0 when it is not known (any more)."""

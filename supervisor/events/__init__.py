@@ -65,6 +65,7 @@ from supervisor.events.sockets import (
     ConnectionBlocked,
     DatagramBlocked,
     DescriptorPassed,
+    FlowTold,
     SocketBound,
     SocketCreated,
 )
@@ -134,6 +135,7 @@ __all__ = [
     "FileRenamed",
     "FileTruncated",
     "FileWritten",
+    "FlowTold",
     "GatewayDied",
     "GatewayStarted",
     "GatewayStopped",

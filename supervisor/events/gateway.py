@@ -1,15 +1,17 @@
 """What the gateway saw and did: names that were asked for, connections, and its own beginning and end.
 
-Times are when it happened there. ``process`` is whoever the kernel saw begin to send from ``source``: None when that is
-not known any more. A connection is followed by its number: what is allowed or sinkholed ends with a `ConnectionClosed`.
+Times are when it happened there; when the trial did its part is in the fields of `FlowTold`. ``process`` is whoever the
+kernel saw begin to send from ``source``: None when that is not known any more. A connection is followed by its number:
+what is allowed or sinkholed ends with a `ConnectionClosed`.
 """
 
 from __future__ import annotations
 
 from supervisor.events.base import Event, Origin
+from supervisor.events.sockets import FlowTold
 
 
-class NameAsked(Event, frozen=True, kw_only=True):
+class NameAsked(FlowTold, frozen=True, kw_only=True):
     r"""A name was looked up.
 
     Attributes:
@@ -35,7 +37,7 @@ class NameAsked(Event, frozen=True, kw_only=True):
     data: bytes = b""
 
 
-class ConnectionTold(Event, frozen=True, kw_only=True):
+class ConnectionTold(FlowTold, frozen=True, kw_only=True):
     """What every account of a connection has: its number at the gateway, and the trial's end of it, ``IP:PORT``."""
 
     origin: Origin = Origin.GATEWAY
@@ -88,6 +90,7 @@ class ConnectionClosed(ConnectionPlaced, frozen=True, kw_only=True):
         decision: ``allowed`` or ``sinkholed``; the other fields as they were when that was decided.
         bytes_out: what was passed on to the server.
         bytes_in: what was passed back.
+        passed_ns: when the last of ``bytes_out`` was passed on.
         kept_bytes: what the client sent and was not passed on; what was refused then is told by `ConnectionBlocked`.
         data_out: of a sinkholed connection, the first 4 KiB that the client sent.
         error: why it ended, when that was not the wish of either end.
@@ -98,6 +101,7 @@ class ConnectionClosed(ConnectionPlaced, frozen=True, kw_only=True):
     bytes_in: int = 0
     kept_bytes: int = 0
     opened_ns: int = 0
+    passed_ns: int | None = None
     data_out: bytes = b""
     error: str | None = None
 

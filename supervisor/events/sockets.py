@@ -42,7 +42,23 @@ class ConnectionAttempted(Event, frozen=True, kw_only=True):
     inode: int = 0
 
 
-class ConnectionBlocked(Event, frozen=True, kw_only=True):
+class FlowTold(Event, frozen=True, kw_only=True):
+    """What is told of a flow after it began: when the trial acted, which is before anybody who serves it says so.
+
+    Times are the kernel's, CLOCK_BOOTTIME; None where they are not known, or had not come when this was told.
+
+    Attributes:
+        attempted_ns: the connection was asked for.
+        said_ns: something that the trial said over it last left.
+        left_ns: the last process that held it closed it, or ended. What it had said by then may go on later.
+    """
+
+    attempted_ns: int | None = None
+    said_ns: int | None = None
+    left_ns: int | None = None
+
+
+class ConnectionBlocked(FlowTold, frozen=True, kw_only=True):
     """A connection to an address outside was refused.
 
     By the kernel at the call, before anything was sent, or by the gateway (``origin``), which then says why.

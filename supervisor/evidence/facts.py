@@ -83,11 +83,13 @@ class Flow:
         connections: how many.
         kept_bytes: what was sent and passed on to nobody.
         rule, reason, would_allow: what decided, why, and the option that would let it through.
-        open_at_endpoint: how many of the connections were open when the trial ended.
+        open_at_endpoint: how many of the connections the trial still had when it ended.
+        under_way_at_endpoint: how many others it had left by then, with something of it still to be passed on.
         unfinished: how many were never seen ending.
-        after_endpoint: something of it happened after the endpoint.
+        after_endpoint: the trial is known to have asked for, or said, something in it after the endpoint.
         dialled: the servers that were really reached, ``ip:port``.
-        first_ns, last_ns: CLOCK_BOOTTIME.
+        first_ns, last_ns: when it was first and last told of, CLOCK_BOOTTIME.
+        passed_ns: when the last of ``bytes_out`` was passed on; 0 when that is not known.
     """
 
     protocol: str
@@ -105,11 +107,13 @@ class Flow:
     reason: str | None = None
     would_allow: str | None = None
     open_at_endpoint: int = 0
+    under_way_at_endpoint: int = 0
     unfinished: int = 0
     after_endpoint: bool = False
     dialled: tuple[str, ...] = ()
     first_ns: int = 0
     last_ns: int = 0
+    passed_ns: int = 0
 
 
 class Touch(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -8,6 +8,7 @@ look-up alone can carry what must not leave.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from supervisor.events import (
     ConnectionAllowed,
@@ -22,6 +23,7 @@ from supervisor.events import (
     NameAsked,
     ProcessKey,
 )
+from supervisor.evidence.acts import last_act_ns
 from supervisor.evidence.bounded import Numbers
 from supervisor.evidence.facts import Flow
 from supervisor.evidence.processes import Cast
@@ -47,25 +49,45 @@ class GatewayAccount:
     bytes_out: int = 0
 
 
+class _Span(NamedTuple):
+    """One connection: when the gateway had done with it, the trial asked for it and left it, the last was passed on."""
+
+    ended_ns: int
+    begun_ns: int
+    left_ns: int
+    passed_ns: int
+
+    def is_open(self, at_ns: int) -> bool:
+        """Tell whether the trial had it then."""
+        return self.begun_ns <= at_ns < self.left_ns
+
+    def is_under_way(self, at_ns: int) -> bool:
+        """Tell whether the trial had left it then, and what it had said was still to be passed on."""
+        return self.left_ns <= at_ns < self.passed_ns
+
+
 class _Draft:
     """What is known of one flow so far."""
 
     __slots__ = (
-        "bytes_in", "bytes_out", "count", "dialled", "first_ns", "kept_bytes", "last_ns", "numbers", "spans", "why",
-        "why_n",
+        "acted_ns", "bytes_in", "bytes_out", "count", "dialled", "first_ns", "kept_bytes", "last_ns", "numbers",
+        "passed_ns", "spans", "why", "why_n",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.numbers = Numbers()
         self.last_ns = self.bytes_out = self.bytes_in = self.kept_bytes = self.count = 0
+        self.acted_ns = self.passed_ns = 0
         self.first_ns = _FOR_EVER
         self.dialled: set[str] = set()
         self.why: tuple[str | None, str | None, str | None] = (None, None, None)
         self.why_n = _FOR_EVER
-        self.spans: list[tuple[int, int]] = []  # of connections: (ended, begun)
+        self.spans: list[_Span] = []
 
-    def act(self, event: Event) -> None:
+    def act(self, event: Event, *, left_ns: int = _FOR_EVER) -> None:
+        """Add an event; nothing was said in it after ``left_ns``, whatever was leaving still."""
         self.first_ns, self.last_ns = min(self.first_ns, event.time_ns), max(self.last_ns, event.time_ns)
+        self.acted_ns = max(self.acted_ns, min(last_act_ns(event), left_ns))
         self.numbers.add(event.n, event.time_ns)
 
     def explain(self, n: int, rule: str | None, reason: str | None, would_allow: str | None) -> None:
@@ -73,8 +95,9 @@ class _Draft:
         if n < self.why_n and (rule or reason):
             self.why_n, self.why = n, (rule, reason, would_allow)
 
-    def span(self, begun_ns: int, ended_ns: int) -> None:
-        self.spans.append((ended_ns, begun_ns))
+    def span(self, span: _Span) -> None:
+        self.passed_ns = max(self.passed_ns, span.passed_ns)
+        self.spans.append(span)
         if len(self.spans) > 2 * _SPANS:
             self.spans = sorted(self.spans)[-_SPANS:]
 
@@ -155,8 +178,9 @@ class FlowFold:
         process = first.process if first.process is not None else closed.process if closed else None
         draft = self._draft((process, first.transport, host, first.ip, first.port, decision))
         draft.count += 1
+        span = _span(opened, closed)
         if opened is not None:
-            draft.act(opened)
+            draft.act(opened, left_ns=span.left_ns)
             if isinstance(opened, ConnectionAllowed) and opened.dialled is not None:
                 draft.dialled.add(opened.dialled)
             sinkholed = opened if isinstance(opened, ConnectionSinkholed) else None
@@ -167,13 +191,12 @@ class FlowFold:
                 sinkholed.would_allow if sinkholed else None,
             )
         if closed is not None:
-            draft.act(closed)
+            draft.act(closed, left_ns=span.left_ns)
             draft.bytes_out += closed.bytes_out
             draft.bytes_in += closed.bytes_in
             draft.kept_bytes += closed.kept_bytes
             self._bytes_out += closed.bytes_out
-        begun_ns = closed.opened_ns if closed else first.time_ns
-        draft.span(begun_ns, closed.time_ns if closed else _FOR_EVER)
+        draft.span(span)
 
     def _gateway(self, event: Event) -> None:
         if isinstance(event, GatewayStarted):
@@ -227,10 +250,29 @@ class FlowFold:
             rule=rule,
             reason=reason,
             would_allow=would_allow,
-            open_at_endpoint=sum(begun <= ended_ns < ended for ended, begun in draft.spans),
-            unfinished=sum(ended == _FOR_EVER for ended, _ in draft.spans),
-            after_endpoint=draft.last_ns > ended_ns,
+            open_at_endpoint=sum(span.is_open(ended_ns) for span in draft.spans),
+            under_way_at_endpoint=sum(span.is_under_way(ended_ns) for span in draft.spans),
+            unfinished=sum(span.ended_ns == _FOR_EVER for span in draft.spans),
+            after_endpoint=draft.acted_ns > ended_ns,
             dialled=tuple(sorted(draft.dialled)),
             first_ns=draft.first_ns,
             last_ns=draft.last_ns,
+            passed_ns=draft.passed_ns,
         )
+
+
+def _span(opened: ConnectionAllowed | ConnectionSinkholed | None, closed: ConnectionClosed | None) -> _Span:
+    """Tell of one connection when what became of it. Where the kernel does not know, it lasted as long as was told."""
+    attempted = {told.attempted_ns for told in (opened, closed) if told is not None} - {None}
+    begun_ns = min((at_ns for at_ns in attempted if at_ns is not None), default=None)
+    if closed is None:
+        told_ns = opened.time_ns if opened is not None else 0
+        return _Span(ended_ns=_FOR_EVER, begun_ns=begun_ns or told_ns, left_ns=_FOR_EVER, passed_ns=0)
+    ended_ns = closed.time_ns
+    left_ns = closed.left_ns if len(attempted) == 1 else None  # else the port had been used for another one meanwhile
+    return _Span(
+        ended_ns=ended_ns,
+        begun_ns=begun_ns or closed.opened_ns,
+        left_ns=ended_ns if left_ns is None else min(left_ns, ended_ns),
+        passed_ns=closed.passed_ns or 0,
+    )

@@ -16,6 +16,7 @@ from supervisor.events import (
     ValidationFinished,
     ValidationStarted,
 )
+from supervisor.evidence.acts import last_act_ns
 from supervisor.values import dataclass, replace
 
 HELD, RELEASED, DISCARDED = "held", "released", "discarded"
@@ -31,6 +32,7 @@ class Held:
         dialled, bytes_out, bytes_in: of what was released.
         why: why it was discarded, or not sent whole.
         at_ns, decided_ns: when it was held, and released or discarded, CLOCK_BOOTTIME.
+        acted_ns: when the trial is known to have last asked for it or said something over it; 0 when nothing is known.
         offset: where it lies in the memory of the gateway.
         known: whether it is known what was sent of what was released.
     """
@@ -55,6 +57,7 @@ class Held:
     why: str | None = None
     at_ns: int = 0
     decided_ns: int = 0
+    acted_ns: int = 0
     offset: int = 0
     known: bool = True
 
@@ -146,6 +149,7 @@ def _held(event: ConnectionHeld) -> Held:
         events=(event.n,),
         rule=event.rule,
         at_ns=event.time_ns,
+        acted_ns=last_act_ns(event),
         offset=event.offset,
     )
 

@@ -10,23 +10,38 @@ The laws:
 2. What the box did before the trial was released is no event of the trial. What the supervisor, a gateway or a service
    tells counts whoever it is about.
 3. The order is the kernel's clock, then the number in the log.
+4. Beside it stands when what was told was done: a gateway may tell after the endpoint of what was done before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from policies.globs import Globs, compile_globs
 from policies.types import Policy
 from policies.wildcards import matches
 from supervisor.events import Event, Origin, ProcessKey
 from supervisor.events.kinds import kinds
+from supervisor.evidence.acts import when_acted
 from supervisor.evidence.places import Places
 from supervisor.evidence.processes import Cast
 from supervisor.evidence.said import EventMatch, OrderKept
 from supervisor.values import dataclass
 
-_Match = tuple[int, int, ProcessKey | None, Origin]
+
+class _Found(NamedTuple):
+    """One event that a pattern means: what orders it, when it was done, and whose it is."""
+
+    at_ns: int
+    event: int
+    since_ns: int
+    until_ns: int
+    process: ProcessKey | None
+    origin: Origin
+
+    def match(self) -> EventMatch:
+        return EventMatch(at_ns=self.at_ns, event=self.event, since_ns=self.since_ns, until_ns=self.until_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +98,7 @@ class OrderFold:
         self._rules, self._decider = rules, policy.claim.event
         self._places = Places(policy, workspace) if texts else None
         self._patterns = {text: _Pattern.parse(text, workspace) for text in dict.fromkeys(texts)}
-        self._found: dict[str, list[_Match]] = {text: [] for text in self._patterns}
+        self._found: dict[str, list[_Found]] = {text: [] for text in self._patterns}
 
     def handlers(self) -> dict[type[Event], Callable[[Event], object]]:
         """Give what to call for each class of event."""
@@ -97,14 +112,16 @@ class OrderFold:
         assert self._places is not None  # noqa: S101 - no handler without a pattern
         for text, pattern in self._patterns.items():
             if pattern.kind == event.kind and pattern.matches(event, self._places):
-                self._found[text].append((event.time_ns, event.n, event.process, event.origin))
+                found = _Found(event.time_ns, event.n, *when_acted(event), event.process, event.origin)
+                self._found[text].append(found)
 
-    def _matches(self, text: str, cast: Cast) -> list[tuple[int, int]]:
-        return sorted(
-            (at_ns, n)
-            for at_ns, n, process, origin in self._found[text]
-            if origin is not Origin.KERNEL or not cast.ignores(process, at_ns)
-        )
+    def _matches(self, text: str, cast: Cast) -> list[_Found]:
+        meant = [
+            one
+            for one in self._found[text]
+            if one.origin is not Origin.KERNEL or not cast.ignores(one.process, one.at_ns)
+        ]
+        return sorted(meant, key=lambda one: one[:2])
 
     def orders(self, cast: Cast) -> tuple[OrderKept, ...]:
         """Tell of each rule whether it was kept."""
@@ -113,17 +130,17 @@ class OrderFold:
     def _orders(self, cast: Cast) -> Iterator[OrderKept]:
         for rule in self._rules:
             first, then = self._matches(rule.first, cast)[:1], self._matches(rule.then, cast)
-            early = [found for found in then if not first or found < first[0]]
+            early = [found for found in then if not first or found[:2] < first[0][:2]]
             yield OrderKept(
                 first=rule.first,
                 then=rule.then,
-                first_event=first[0][1] if first else None,
-                early=tuple(EventMatch(at_ns=at_ns, event=n) for at_ns, n in early),
-                then_events=tuple(n for _, n in then),
+                first_event=first[0].event if first else None,
+                early=tuple(found.match() for found in early),
+                then_events=tuple(found.event for found in then),
             )
 
     def decider(self, cast: Cast) -> tuple[EventMatch, ...]:
         """Give the events that the claim is decided by, in order."""
         if self._decider is None:
             return ()
-        return tuple(EventMatch(at_ns=at_ns, event=n) for at_ns, n in self._matches(self._decider, cast))
+        return tuple(found.match() for found in self._matches(self._decider, cast))

@@ -56,10 +56,17 @@ class ReferenceMet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventMatch:
-    """One event that a pattern of the policy means."""
+    """One event that a pattern of the policy means.
+
+    Attributes:
+        at_ns: when it was told.
+        since_ns, until_ns: the earliest and the latest that what it tells of can have been done.
+    """
 
     at_ns: int
     event: int
+    since_ns: int
+    until_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,6 +66,7 @@ from supervisor.prepare.canary import judge_canary
 from supervisor.prepare.preparing import Prepared
 from supervisor.prepare.redacting import redact_event
 from supervisor.request import Phase, Progress
+from supervisor.trial.attributing import attribute
 from supervisor.trial.budget import Budgets
 from supervisor.trial.tape import E, Tape, record
 from supervisor.trial.watching import Sharing
@@ -419,11 +420,11 @@ def _import_later() -> None:
 
 def _record_told(log: LogWriter, witness: KernelWitness, tape: Tape, told: Told) -> None:
     """Write what the gateway told, with the process that the kernel saw begin the flow."""
-    process = witness.owner(told.protocol, told.ip, told.port) if told.protocol else None
+    dial = witness.find_dial(told.protocol, told.ip, told.port) if told.protocol else None
     made: list[Event] = []
 
     def make(n: int) -> Event:
-        made.append(structs.replace(told.event, n=n, process=process))
+        made.append(structs.replace(attribute(told.event, dial), n=n))
         return made[-1]
 
     log.record(make)

@@ -191,6 +191,8 @@ def _connection(host: str, flows: list[Flow]) -> OpenEffect:
     what = f"{at_least}{sent} bytes sent to {host} over {_count(sum(flow.connections for flow in flows))}"
     if open_then:
         what += f", {open_then} of them open at the endpoint"
+    if under_way := sum(flow.under_way_at_endpoint for flow in flows):
+        what += f", {under_way} of them left by then and still being passed on"
     if unfinished:
         what += f", {unfinished} never seen ending"
     closed = tuple(flow.events[-1] for flow in flows) if not unfinished else ()

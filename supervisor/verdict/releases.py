@@ -75,6 +75,7 @@ def _what(one: Held) -> str:
 
 def held_flows(facts: Facts, ids: Mapping[ProcessKey | None, str | None]) -> Iterator[FlowSeen]:
     """Give what was held as entries of ``effects.network``; ``ids`` gives each process its id."""
+    endpoint_ns = facts.timeline.endpoint_ns
     for one in facts.release.held:
         yield FlowSeen(
             protocol="tcp",
@@ -90,4 +91,5 @@ def held_flows(facts: Facts, ids: Mapping[ProcessKey | None, str | None]) -> Ite
             kept_bytes=max(0, one.size_bytes - one.bytes_out),
             rule=one.rule,
             reason=one.why,
+            after_endpoint=endpoint_ns is not None and one.acted_ns > endpoint_ns,
         )

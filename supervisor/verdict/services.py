@@ -5,7 +5,8 @@ The laws:
 1. A request that was sent is a route even when its client is dead: only the service can say what became of it.
 2. A service that erred, gave no answer or was never asked is open. So is one that says that something was called off,
    but not that it can no longer be done (adapters give ``pending`` for that).
-3. An answer closes the route only when it was asked for after the last client had ended.
+3. An answer closes the route only when it was asked for after the last client had ended, and after the last of what
+   clients had sent there was passed on to it.
 4. What the trial announced is something to ask about, and closes nothing.
 5. ``per-run`` and ``stateless`` are declared, not seen: verdicts that rest on them list it.
 """
@@ -16,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 from policies.types import PeriodKind, Policy, Service, ServiceState, ServiceStatus
-from supervisor.evidence.facts import Facts, OutsideContact
+from supervisor.evidence.facts import Facts, Flow, OutsideContact
 from supervisor.evidence.routes import ServiceAnswer
 from supervisor.values import dataclass
 from supervisor.verdict.completion import OpenEffect, Proof
@@ -81,7 +82,7 @@ def _stand(service: Service, situation: Situation) -> Stands:
     if period is PeriodKind.ENDPOINT and not claimed:
         why = "what it does later is not what the claim is about"
         return Stands(service=service, standing=Standing.SNAPSHOT, why=why, events=contacts, answer=last)
-    decided, why = _decide(answers, situation)
+    decided, why = _decide(service, answers, situation)
     closing = decided if decided is not None else last
     return Stands(
         service=service,
@@ -96,18 +97,26 @@ def _stand(service: Service, situation: Situation) -> Stands:
 def _contacts(service: Service, facts: Facts, policy: Policy) -> tuple[int, ...]:
     """Give the events in which the trial reached a service."""
     met = [one.events for one in facts.contacts if one.error is None and declared_contact(one, policy) == service]
-    host, _, port = (service.at or "").rpartition(":")
-    names = {host, host.strip("[]")}
-    met += [
-        flow.events
-        for flow in facts.flows
-        if flow.decision == "allowed" and str(flow.port) == port and names & {flow.host, flow.ip}
-    ]
-    met += [one.events for one in facts.release.sent if str(one.port) == port and names & {one.host, one.ip}]
+    met += [flow.events for flow in _flows(service, facts)]
+    met += [one.events for one in facts.release.sent if _is_at(service, one.port, one.host, one.ip)]
     return tuple(number for events in met for number in events)
 
 
-def _decide(answers: tuple[ServiceAnswer, ...], situation: Situation) -> tuple[ServiceAnswer | None, str]:
+def _flows(service: Service, facts: Facts) -> Iterator[Flow]:
+    """Give the flows of the trial to a service."""
+    for flow in facts.flows:
+        if flow.decision == "allowed" and _is_at(service, flow.port, flow.host, flow.ip):
+            yield flow
+
+
+def _is_at(service: Service, port: int | None, *names: str | None) -> bool:
+    host, _, own_port = (service.at or "").rpartition(":")
+    return str(port) == own_port and bool({host, host.strip("[]")} & set(names))
+
+
+def _decide(
+    service: Service, answers: tuple[ServiceAnswer, ...], situation: Situation
+) -> tuple[ServiceAnswer | None, str]:
     """Find the answer that says how it stands for the period of the claim; None when there is none, with why."""
     if not answers:
         return None, "nobody asked it what became of what it was asked for"
@@ -115,9 +124,9 @@ def _decide(answers: tuple[ServiceAnswer, ...], situation: Situation) -> tuple[S
         case PeriodKind.ENDPOINT:
             return _at_endpoint(answers, situation)
         case PeriodKind.WITHIN:
-            return _by_deadline(answers, situation)
+            return _by_deadline(answers, situation, _quiet_ns(service, situation))
         case _:
-            return _eventually(answers, situation)
+            return _eventually(answers, situation, _quiet_ns(service, situation))
 
 
 def _at_endpoint(answers: tuple[ServiceAnswer, ...], situation: Situation) -> tuple[ServiceAnswer | None, str]:
@@ -131,8 +140,10 @@ def _at_endpoint(answers: tuple[ServiceAnswer, ...], situation: Situation) -> tu
     return first, f"{after} after the endpoint it said: {first.status} ({first.detail})"
 
 
-def _by_deadline(answers: tuple[ServiceAnswer, ...], situation: Situation) -> tuple[ServiceAnswer | None, str]:
-    deadline_ns, quiet_ns = situation.deadline_ns, _quiet_ns(situation)
+def _by_deadline(
+    answers: tuple[ServiceAnswer, ...], situation: Situation, quiet_ns: int | None
+) -> tuple[ServiceAnswer | None, str]:
+    deadline_ns = situation.deadline_ns
     if deadline_ns is None:
         return None, "no deadline is known"
     before = [one for one in answers if one.at_ns <= deadline_ns]
@@ -149,19 +160,29 @@ def _by_deadline(answers: tuple[ServiceAnswer, ...], situation: Situation) -> tu
     return None, f"what it was when the period ended is not known; the next answer was: {at.status} ({at.detail})"
 
 
-def _eventually(answers: tuple[ServiceAnswer, ...], situation: Situation) -> tuple[ServiceAnswer | None, str]:
-    last, quiet_ns = answers[-1], _quiet_ns(situation)
+def _eventually(
+    answers: tuple[ServiceAnswer, ...], situation: Situation, quiet_ns: int | None
+) -> tuple[ServiceAnswer | None, str]:
+    last, ended_ns = answers[-1], _ended_ns(situation)
     if last.status in _UNSETTLED:
         return None, f"it last said: {last.status} ({last.detail})"
-    if quiet_ns is None or last.asked_ns < quiet_ns:
+    if ended_ns is None or last.asked_ns < ended_ns:
         return None, f"it said {last.status}, but clients of the trial were alive then"
+    if quiet_ns is None or last.asked_ns < quiet_ns:
+        return None, f"it said {last.status}, but something that was sent to it was still on its way then"
     return last, f"it was followed until it said: {last.status} ({last.detail})"
 
 
-def _quiet_ns(situation: Situation) -> int | None:
+def _ended_ns(situation: Situation) -> int | None:
     """Tell when the last process of the trial that could ask for something had ended."""
-    line = situation.facts.timeline
-    return situation.last_end_ns if situation.after else line.endpoint_ns
+    return situation.last_end_ns if situation.after else situation.facts.timeline.endpoint_ns
+
+
+def _quiet_ns(service: Service, situation: Situation) -> int | None:
+    """Tell when the last one that could ask for something had ended, and the last that was asked had been passed on."""
+    ended_ns = _ended_ns(situation)
+    passed_ns = max((flow.passed_ns for flow in _flows(service, situation.facts)), default=0)
+    return None if ended_ns is None else max(ended_ns, passed_ns)
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import pytest
 from witness_builder import PRELUDE, Seen, WitnessLab
 
 from probes.gateway import ground
+from probes.gateway.datagrams import sent_ns
 from probes.gateway.ground import Ground
 from probes.kernel.abi import Network
 from supervisor.events import ConnectionAttempted, ConnectionBlocked, DatagramBlocked, ProcessStarted
@@ -19,6 +20,8 @@ from supervisor.events import ConnectionAttempted, ConnectionBlocked, DatagramBl
 pytestmark = pytest.mark.kernel("witness", "gateway")
 
 TCP, UDP = 6, 17
+SOON_NS = 20_000_000
+"""Between a call and the packet that it sends, also on a machine that is busy."""
 TRY = """
 def attempt(act):
     try: print(act())
@@ -76,13 +79,80 @@ def test_every_connection_comes_to_the_listener_as_it_was_meant(
     with WitnessLab(network=Network.PASS) as lab:
         seen = run(lab, namespace, f"attempt(lambda: {act})")
         went, source = accept(laid, family)
-        owner = lab.witness.owner(TCP, packed(source[0]), source[1])
+        dial = lab.witness.find_dial(TCP, packed(source[0]), source[1])
         counters = lab.counters()
     assert went == meant
     assert source[1] == int(seen.out)
     attempted = seen.one(ConnectionAttempted)
-    assert (attempted.ip, attempted.port, attempted.process) == (*meant, owner)
+    assert dial is not None
+    assert (attempted.ip, attempted.port, attempted.process) == (*meant, dial.process)
+    assert dial.begun_ns == attempted.time_ns
+    assert dial.begun_ns <= dial.said_ns <= dial.left_ns <= seen.exits[dial.process]
     assert (counters.gateway_starts, counters.gateway_bytes, counters.egress_packets) == (1, 5, 0)
+
+
+HELD = """
+def now(): return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+def kept(host='203.0.113.7'):
+    global s
+    s = socket.socket(); s.connect((host, 80)); s.send(b"12345"); return s.getsockname()[1]
+attempt(kept)
+"""
+
+
+@pytest.mark.parametrize(
+    ("act", "by"),
+    [
+        ("print(now()); s.close(); print(now()); time.sleep(0.05)", "a call"),
+        ("s.shutdown(socket.SHUT_RDWR); time.sleep(0.05); print(now()); s.close(); print(now())", "a call"),
+        ("time.sleep(0.05); os._exit(0)", "its end"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "its end"),
+        ("os.fork() or time.sleep(0.1); os._exit(0)", "the end of its child"),
+        ("""
+os.set_inheritable(s.fileno(), True)
+if not os.fork(): os.execv('/bin/sleep', ['sleep', '0.1'])
+s.close()
+""", "the end of its child"),
+    ],
+)  # fmt: skip
+def test_a_connection_is_left_when_its_last_holder_closes_it_or_ends(
+    served: tuple[int, Ground], act: str, by: str
+) -> None:
+    """To the nanosecond the end of whoever ended with it, however long others lived; to shut it down leaves nothing."""
+    namespace, laid = served
+    with WitnessLab(network=Network.PASS) as lab:
+        seen = run(lab, namespace, HELD + act)
+        _, source = accept(laid, socket.AF_INET)
+        dial = lab.witness.find_dial(TCP, packed(source[0]), source[1])
+    assert dial is not None
+    own_end_ns = seen.exits.pop(dial.process)
+    if by == "a call":
+        *_, before_ns, after_ns = map(int, seen.out.split())
+        assert before_ns <= dial.left_ns <= after_ns < own_end_ns
+    elif by == "its end":
+        assert dial.left_ns == own_end_ns
+    else:
+        assert dial.left_ns in seen.exits.values()
+        assert dial.left_ns > own_end_ns
+
+
+def test_what_leaves_once_nobody_holds_the_socket_was_said_before(served: tuple[int, Ground]) -> None:
+    """A client may end with more in its socket than the other side takes; its end is not put off by that."""
+    namespace, laid = served
+    with WitnessLab(network=Network.PASS) as lab:
+        code = "s = socket.socket(); s.setblocking(True); s.connect(('203.0.113.7', 80)); s.setblocking(False)\n"
+        seen = run(lab, namespace, code + "s.send(bytes(1 << 22)); os._exit(0)")
+        (listener,) = (one for one in laid.listeners if one.family == socket.AF_INET)
+        sock, peer = listener.accept()
+        sock.setblocking(True)  # noqa: FBT003 - the call's own form
+        before = lab.counters().gateway_bytes
+        with sock:
+            while sock.recv(1 << 20):
+                pass
+        dial = lab.witness.find_dial(TCP, packed(peer[0]), peer[1])
+        assert lab.counters().gateway_bytes > before
+    assert dial is not None
+    assert dial.said_ns <= dial.left_ns == seen.exits[dial.process]
 
 
 def packed(ip: str) -> bytes:
@@ -127,16 +197,20 @@ def test_a_question_comes_to_the_resolver_with_whose_it_is(served: tuple[int, Gr
     (resolver,) = (one for one in laid.resolvers if one.family == socket.AF_INET)
     code = """
 s = socket.socket(type=socket.SOCK_DGRAM)
-for server in ('198.51.100.9', '127.0.0.53'): s.sendto(b'asked', (server, 53))
+for server in ('198.51.100.9', '127.0.0.53'): s.sendto(b'asked', (server, 53)); time.sleep(0.05)
 """
     with WitnessLab(network=Network.PASS) as lab:
         seen = run(lab, namespace, code)
         for server in ("198.51.100.9", "127.0.0.53"):
             data, ancillary, _, peer = resolver.recvmsg(100, 100)
             assert data == b"asked"
-            assert socket.inet_ntoa(ancillary[0][2][8:12]) == server
-            owner = lab.witness.owner(UDP, packed(peer[0]), peer[1])
-            assert owner in {event.process for event in seen.of(ProcessStarted)}
+            (to,) = [value for _, kind, value in ancillary if kind == ground.IP_PKTINFO]
+            assert socket.inet_ntoa(to[8:12]) == server
+            sent = seen.one(ConnectionAttempted, lambda event, server=server: event.ip == server)
+            assert abs(sent_ns(ancillary) - sent.time_ns) < SOON_NS
+            dial = lab.witness.find_dial(UDP, packed(peer[0]), peer[1])
+            assert dial is not None
+            assert dial.process in {event.process for event in seen.of(ProcessStarted)}
         assert lab.counters().gateway_bytes == 2 * len(b"asked")
 
 

@@ -46,6 +46,7 @@ def test_structures_have_the_same_members_at_the_same_places(
         ("w_member", abi.MEMBER),
         ("w_port", abi.PORT),
         ("w_owner", abi.OWNER),
+        ("w_dial", abi.DIAL),
         ("w_looks", abi.LOOKS),
         ("w_watched", abi.WATCHED),
     ],

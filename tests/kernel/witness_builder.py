@@ -15,7 +15,7 @@ from typing import Self, TypeVar
 from probes.kernel.abi import Network
 from probes.kernel.decode import decode_slab
 from probes.kernel.witness import Counters, KernelWitness
-from supervisor.events import Event, FileEvent
+from supervisor.events import Event, FileEvent, ProcessExited, ProcessKey
 from supervisor.launch.cgroup import Cgroup, find_root
 
 E = TypeVar("E", bound=Event)
@@ -59,6 +59,11 @@ class Seen:
         """Give the only event of one class."""
         (event,) = self.of(kind, where)
         return event
+
+    @property
+    def exits(self) -> dict[ProcessKey | None, int]:
+        """When each process ended."""
+        return {event.process: event.time_ns for event in self.of(ProcessExited)}
 
     def at(self, path: bytes | Path) -> list[FileEvent]:
         """Give the file events with this path."""

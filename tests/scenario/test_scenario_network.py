@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from scenario_lab import Lab
+from scenario_lab import Lab, python
 from scenario_network import Acted, act, digesting, greeting, options, serving, web
 
 import policies
@@ -185,6 +187,85 @@ def test_a_host_that_was_sent_something_leaves_finality_alone(reached: Acted) ->
     effects = [one for one in reached.ran.report["open_effects"] if one["route"] == "network"]
     assert {effect["could_affect"][0] for effect in effects} == {"runs"}
     assert any("bulk.test:9000" in effect["what"] for effect in effects)
+
+
+REFUSED = "echo x > /dev/tcp/203.0.113.7/443; echo x > /dev/udp/203.0.113.7/53; true"
+
+
+@pytest.mark.parametrize(("script", "after"), [(REFUSED, False), (f"(sleep 0.3; {REFUSED}) & exit 0", True)])
+def test_what_was_tried_before_the_endpoint_is_not_told_after_it(
+    lab: Lab,
+    script: str,
+    after: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    """The gateway tells of it when it comes round to it, mostly after CMD has ended; a straggler tries it later."""
+    ran = lab.run("--", "bash", "-c", script)
+    flows = ran.report["effects"]["network"]
+    assert [(flow["protocol"], flow["after_endpoint"]) for flow in flows] == [("tcp", after), ("dns", after)]
+    assert (b"after the endpoint [" in lab.call("show", "last").stdout) is after
+
+
+CLIENT = """
+import os, socket, sys, time
+sock = socket.create_connection(("api.test", 80))
+sock.sendall(b"GET / HTTP/1.1\\r\\nHost: api.test\\r\\n\\r\\n")
+assert b"hello" in sock.recv(1000)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "open_then"),
+    [
+        ("sock.close(); os.fork() or time.sleep(0.3)", False),
+        ("os.fork() or time.sleep(0.3); os._exit(0)", True),
+        ("os._exit(0)", False),
+        ("os.fork() or (sock.close(), time.sleep(0.4)); time.sleep(0.1); os._exit(0)", False),
+    ],
+)
+def test_a_connection_is_open_at_the_endpoint_when_somebody_holds_it(
+    lab: Lab,
+    ending: str,
+    open_then: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    """Closed, or ended with CMD, it is not; a child that has it still holds it."""
+    with serving(web) as api:
+        ran = lab.run(*options(api_80=api), "--", *python(CLIENT + ending))
+    (effect,) = [one for one in ran.report["open_effects"] if one["route"] == "network"]
+    assert ("open at the endpoint" in effect["what"]) is open_then
+    assert "being passed on" not in effect["what"]
+
+
+def test_what_a_client_had_said_when_it_ended_is_told_when_it_arrives_later(lab: Lab) -> None:
+    """It had left, and its server read on: that was sent before the endpoint, and arrived after it."""
+
+    def sleepy(sock: socket.socket, told: list[bytes]) -> None:
+        time.sleep(1.0)
+        size = 0
+        while data := sock.recv(1 << 20):
+            size += len(data)
+        told.append(str(size).encode())
+
+    source = """
+import os, socket, time
+if not os.fork():
+    time.sleep(1.5)  # as long as the trial lasts, the gateway passes on
+    os._exit(0)
+sock = socket.create_connection(("bulk.test", 9000))
+sock.settimeout(0.2)
+sock.sendall(b"\\x00")
+try:
+    while True:
+        sock.send(bytes(1 << 16))
+except TimeoutError:
+    os._exit(0)
+"""
+    with serving(sleepy) as bulk:
+        ran = lab.run(*options(bulk_9000=bulk), "--", *python(source))
+    (effect,) = [one for one in ran.report["open_effects"] if one["route"] == "network"]
+    assert "1 of them left by then and still being passed on" in effect["what"]
+    assert "open at the endpoint" not in effect["what"]
+    (flow,) = ran.report["effects"]["network"]
+    assert flow["after_endpoint"] is False
 
 
 def test_a_sinkhole_keeps_what_would_have_been_sent(lab: Lab) -> None:

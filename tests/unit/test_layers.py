@@ -106,6 +106,7 @@ SYSTEM_ACCESS = {
     "probes.credentials.keeper": "keeps a key in the state directory",
     "probes.credentials.search": "reads what a trial left, by descriptor and within bounds",
     "probes.gateway.authority": "hands a certificate to OpenSSL in a file that has no name",
+    "probes.gateway.datagrams": "reads what the kernel says beside a datagram, by both clocks",
     "probes.gateway.ground": "makes the sockets that serve a namespace",
     "probes.gateway.loop": "waits for descriptors and reads the clock of events",
     "probes.gateway.netlink": "speaks to the kernel's routing",

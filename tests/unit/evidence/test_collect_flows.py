@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 from msgspec.structs import replace
-from transcript import MAIN, Transcript, policy_for
+from transcript import MAIN, MS, Transcript, policy_for
 
 from supervisor import events as ev
-from supervisor.evidence.facts import Facts
+from supervisor.evidence.facts import Facts, Flow
 from supervisor.verdict.argue import argue
 from supervisor.verdict.completion import LogFigures
 from supervisor.verdict.judge import judge
@@ -151,20 +151,172 @@ def test_a_flow_of_a_process_that_is_not_known_is_kept() -> None:
     assert flow.process is None
 
 
-def test_a_connection_that_is_open_at_the_endpoint_is_counted() -> None:
-    """And what happens after the endpoint is marked."""
+def late(*, blocked: bool = False, passed: int | None = None, **acts: int | None) -> tuple[Flow, str]:
+    """Tell, after the endpoint, of one connection; gives its flow and what the open effect says of it.
+
+    Args:
+        blocked: it was refused, else let through and closed.
+        passed: when the last of it was passed on, in ms after the endpoint.
+        acts: the kernel's times, in ms after the endpoint: ``attempted``, ``said``, ``left``.
+    """
     trial = Served()
-    trial.add(ev.ConnectionAllowed, connection=1, **API)
     trial.exit()
+    ended_ns = trial.now_ns
     trial.endpoint()
-    trial.add(ev.ConnectionClosed, connection=1, decision="allowed", bytes_out=3, opened_ns=1, **API)
+    trial.now_ns += 20 * MS
+    times = {f"{name}_ns": None if at is None else ended_ns + at * MS for name, at in acts.items()}
+    if blocked:
+        trial.add(ev.ConnectionBlocked, origin=ev.Origin.GATEWAY, transport="tcp", connection=1, **API, **times)
+    else:
+        passed_ns = None if passed is None else ended_ns + passed * MS
+        begun = {**times, "left_ns": None}
+        trial.add(ev.ConnectionAllowed, connection=1, **API, **begun)
+        trial.close(1, out=3, passed_ns=passed_ns, **times)
     trial.settled()
     trial.end()
     facts = trial.facts()
     (flow,) = facts.flows
-    assert (flow.open_at_endpoint, flow.after_endpoint, flow.unfinished) == (1, True, 0)
-    (effect,) = [one for one in judge(facts, policy_for()).open_effects if one.route == "network"]
-    assert "open at the endpoint" in effect.what
+    effects = [one.what for one in judge(facts, policy_for()).open_effects if one.route == "network"]
+    return flow, " ".join(effects)
+
+
+@pytest.mark.parametrize("blocked", [True, False])
+@pytest.mark.parametrize(
+    ("acts", "after"),
+    [
+        ({"attempted": -3}, False),
+        ({"attempted": -3, "said": -2, "left": -1}, False),
+        ({"attempted": -3, "said": -2, "left": 0}, False),
+        ({"attempted": -3, "said": 2, "left": 3}, True),
+        ({"attempted": 1}, True),
+        ({"attempted": None}, False),
+        ({}, False),
+    ],
+)
+def test_what_a_trial_did_before_the_endpoint_is_not_after_it_whenever_it_was_told(
+    acts: dict[str, int | None],
+    after: bool,  # noqa: FBT001 - as the next one
+    blocked: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    """The kernel's time of the attempt and of what was said decides; where it is not known nothing is said."""
+    flow, _ = late(blocked=blocked, **acts)
+    assert flow.after_endpoint is after
+
+
+@pytest.mark.parametrize(
+    ("acts", "open_then"),
+    [
+        ({"attempted": -3, "left": -1}, 0),
+        ({"attempted": -3, "left": 0}, 0),  # it ended with CMD
+        ({"attempted": -3, "left": 1}, 1),
+        ({"attempted": 1, "left": 2}, 0),
+        ({"attempted": -3}, 1),  # a process held it still when the other side ended it
+        ({}, 0),  # the gateway accepted it afterwards
+    ],
+)
+def test_a_connection_is_open_at_the_endpoint_as_long_as_the_trial_holds_it(
+    acts: dict[str, int | None], open_then: int
+) -> None:
+    """Not as long as the gateway takes to say that it was closed."""
+    flow, what = late(**acts)
+    assert (flow.open_at_endpoint, flow.under_way_at_endpoint, flow.unfinished) == (open_then, 0, 0)
+    assert ("1 of them open at the endpoint" in what) is bool(open_then)
+
+
+@pytest.mark.parametrize(("passed", "under_way"), [(-1, 0), (0, 0), (4, 1), (None, 0)])
+def test_what_was_still_to_be_passed_on_at_the_endpoint_is_told(passed: int | None, under_way: int) -> None:
+    """A client that had left may have said what arrives only afterwards."""
+    flow, what = late(attempted=-3, said=-2, left=-1, passed=passed)
+    assert (flow.open_at_endpoint, flow.under_way_at_endpoint, flow.after_endpoint) == (0, under_way, False)
+    assert ("left by then and still being passed on" in what) is bool(under_way)
+
+
+def test_without_the_kernels_word_a_connection_lasted_as_long_as_was_told() -> None:
+    """Logs from before it was noted, and a port that was used for another connection meanwhile."""
+    for times in ({}, {"attempted_ns": 5, "left_ns": 7}):
+        trial = Served()
+        trial.add(ev.ConnectionAllowed, connection=1, **API, **({"attempted_ns": 3} if times else {}))
+        trial.exit()
+        trial.endpoint()
+        trial.add(ev.ConnectionClosed, connection=1, decision="allowed", bytes_out=3, opened_ns=9, **API, **times)
+        trial.settled()
+        trial.end()
+        (flow,) = trial.facts().flows
+        assert (flow.open_at_endpoint, flow.after_endpoint) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("transport", "said", "after"),
+    [
+        ("udp", -1, False),
+        ("udp", 1, True),
+        ("udp", None, False),
+        ("tcp", -1, False),
+        ("tcp", 1, True),
+        ("tcp", 90, False),
+    ],
+)
+def test_a_name_was_asked_for_when_the_question_was_sent(
+    transport: str,
+    said: int | None,
+    after: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    """Over a connection that may be a later question than the one that is told: then it is not known."""
+    trial = Served()
+    trial.exit()
+    ended_ns = trial.now_ns
+    trial.endpoint()
+    trial.now_ns += 20 * MS
+    said_ns = None if said is None else ended_ns + said * MS
+    trial.add(ev.NameAsked, name="evil.test", record="A", decision="refused", transport=transport, said_ns=said_ns)
+    (flow,) = trial.facts().flows
+    assert flow.after_endpoint is after
+
+
+def test_what_was_leaving_still_when_its_last_holder_ended_was_said_before() -> None:
+    """The gateway tells that it lets a connection through while its client ends; that it was closed comes later."""
+    trial = Served()
+    trial.exit()
+    ended_ns = trial.now_ns
+    trial.endpoint()
+    times = {"attempted_ns": ended_ns - MS}
+    trial.add(ev.ConnectionAllowed, connection=1, **API, **times, said_ns=ended_ns + 1)
+    trial.close(1, out=3, **times, said_ns=ended_ns, left_ns=ended_ns)
+    trial.end()
+    (flow,) = trial.facts().flows
+    assert (flow.after_endpoint, flow.open_at_endpoint) == (False, 0)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(-50, 50), st.integers(0, 100), st.integers(0, 100), st.integers(0, 100)), max_size=6
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_when_it_was_told_and_in_which_order_changes_nothing(
+    acts: list[tuple[int, int, int, int]], chance: random.Random
+) -> None:
+    """Attempted, said, left, and told some time after that: what the trial did decides alone."""
+    trial = Served()
+    trial.now_ns += 100 * MS
+    trial.exit()
+    ended_ns = trial.now_ns
+    trial.endpoint()
+    trial.end()
+    spans = []
+    for number, (begun, until_said, until_left, until_told) in enumerate(acts, start=1):
+        said, left = begun + until_said, begun + until_said + until_left
+        spans.append((begun, said, left))
+        times = {"attempted_ns": ended_ns + begun * MS, "said_ns": ended_ns + said * MS}
+        trial.now_ns = ended_ns + (left + until_told) * MS
+        trial.add(ev.ConnectionAllowed, connection=number, **API, **times)
+        trial.close(number, left_ns=ended_ns + left * MS, **times)
+    told = list(trial.events)
+    chance.shuffle(told)
+    flows = trial.facts(events=told).flows
+    assert [flow.after_endpoint for flow in flows] == ([any(said > 0 for _, said, _ in spans)] if spans else [])
+    assert sum(flow.open_at_endpoint for flow in flows) == sum(begun <= 0 < left for begun, _, left in spans)
+    assert trial.facts().flows == flows
 
 
 @pytest.mark.parametrize("closes", [True, False])

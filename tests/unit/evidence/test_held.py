@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transcript import MS, Transcript
 
 from supervisor.events import (
     ConnectionDiscarded,
@@ -15,6 +17,7 @@ from supervisor.events import (
     ValidationStarted,
 )
 from supervisor.evidence.held import DISCARDED, HELD, RELEASED, HeldFold, Release, add_decisions
+from supervisor.verdict.releases import held_flows
 
 BEFORE: tuple[Event, ...] = tuple(
     ConnectionHeld(
@@ -69,3 +72,23 @@ def test_an_answer_that_never_came_is_not_known() -> None:
     found = fold(LATER[:1]).validation
     assert found is not None
     assert found.accepted is None
+
+
+@pytest.mark.parametrize(("acted_ms", "after"), [(-1, False), (1, True), (None, False)])
+def test_what_was_held_lies_after_the_endpoint_when_the_trial_said_it_then(
+    acted_ms: int | None,
+    after: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    """A client that waits for an answer is let go long after it spoke; where its time is not known nothing is said."""
+    trial = Transcript()
+    trial.begin()
+    trial.now_ns += 100 * MS
+    trial.exit()
+    said_ns = None if acted_ms is None else trial.now_ns + acted_ms * MS
+    trial.endpoint()
+    trial.now_ns += 20 * MS
+    trial.add(
+        ConnectionHeld, connection=1, ip="198.51.100.1", port=80, size_bytes=5, digest="sha256:0", said_ns=said_ns
+    )
+    (flow,) = held_flows(trial.facts(), {})
+    assert flow.after_endpoint is after

@@ -13,6 +13,7 @@ from listening_builder import Listening
 from policies.network import NetworkRules
 from policies.types import NetworkDefault
 from probes.gateway.inspecting import Inspecting
+from probes.gateway.loop import boottime_ns
 from probes.gateway.relay import HELD, Connection
 from probes.gateway.speech import find_place
 from probes.gateway.tls_end import TlsEnd
@@ -126,6 +127,36 @@ def test_what_was_refused_before_anything_went_on_is_kept_once() -> None:
     assert isinstance(blocked, ConnectionBlocked)
     assert blocked.kept_bytes == len(refused)
     client.close()
+
+
+def test_the_last_that_was_passed_on_is_told_by_when_it_was_and_not_by_the_end_of_the_connection() -> None:
+    """A client's bytes go on at once; that it is closed may come much later. Where nothing went on there is no time."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        service, client, connection = begin(server.getsockname()[1])
+        before_ns = boottime_ns()
+        client.send(b"raw bytes that name nobody\n")
+        connection.begin()
+        peer, _ = server.accept()
+        with peer:
+            for _ in range(4):
+                turn(service)
+            assert peer.recv(100) == b"raw bytes that name nobody\n"
+            passed_ns = boottime_ns()
+            turn(service)
+            connection.close()
+        closed = service.told[-1]
+        assert isinstance(closed, ConnectionClosed)
+        assert closed.passed_ns is not None
+        assert before_ns < closed.passed_ns < passed_ns < closed.time_ns
+        client.close()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        service, client, connection = begin(server.getsockname()[1])
+        connection.begin()
+        connection.close()
+        unused = service.told[-1]
+        assert isinstance(unused, ConnectionClosed)
+        assert unused.passed_ns is None
+        client.close()
 
 
 def test_a_client_of_an_inspected_server_that_never_answers_waits() -> None:

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transcript import ENDPOINT, EVENTUALLY, MAIN, WITHIN, Transcript, ordinary, policy_for, state, straggler
+from transcript import ENDPOINT, EVENTUALLY, MAIN, MS, WITHIN, Transcript, ordinary, policy_for, state, straggler
 
 from policies.types import (
     AtEndpoint,
@@ -357,6 +357,39 @@ def test_an_event_that_did_not_come_is_a_failure_only_when_it_could_not_have_com
     lossy.add(ev.EventsLost, process=None, count=1, hook="syscall", first_ns=1, last_ns=2)
     answer = graded(lossy, deciding(event=absent))
     assert (answer.finality.verdict, answer.finality.observed.label) == ("unresolved", "failure")
+
+
+def asked_late(attempted_ms: int | None) -> Transcript:
+    """Tell, after the endpoint, of a connection that was refused; it was asked for in ms after the endpoint."""
+    trial = Transcript()
+    trial.begin()
+    trial.now_ns += 100 * MS
+    trial.exit()
+    attempted_ns = None if attempted_ms is None else trial.now_ns + attempted_ms * MS
+    trial.endpoint()
+    trial.now_ns += 20 * MS
+    trial.add(
+        ev.ConnectionBlocked, origin=ev.Origin.GATEWAY, transport="tcp", ip="203.0.113.7", port=443, connection=1,
+        attempted_ns=attempted_ns,
+    )  # fmt: skip
+    trial.settled()
+    trial.end()
+    return trial
+
+
+@pytest.mark.parametrize(
+    ("attempted_ms", "verdict", "label", "by_order"),
+    [(-50, "final", "success", "failure"), (2, "final", "failure", "success"), (None, "unresolved", None, None)],
+)
+def test_what_was_done_by_the_endpoint_decides_though_it_is_told_later(
+    attempted_ms: int | None, verdict: str, label: str | None, by_order: str | None
+) -> None:
+    """An attempt counts from the kernel's time of it; where that is not known it may have been within the period."""
+    answer = graded(asked_late(attempted_ms), deciding(event="connection.blocked ip=203.0.113.7"))
+    assert (answer.finality.verdict, answer.finality.label) == (verdict, label)
+    rule = (OrderRule(first="file.opened path=grant", then="connection.blocked ip=203.0.113.7"),)
+    answer = graded(asked_late(attempted_ms), deciding(order=rule))
+    assert (answer.finality.verdict, answer.finality.label) == (verdict, by_order)
 
 
 def test_what_the_trial_says_of_itself_decides_nothing() -> None:

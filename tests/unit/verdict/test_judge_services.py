@@ -116,6 +116,48 @@ def test_an_answer_counts_only_when_no_client_was_left() -> None:
     assert judged(answer(early, "committed", "last"), policy()).finality.verdict == "final"
 
 
+DESK = replace(SHOP, name="desk", at="desk.test:80")
+
+
+def filed(*, passed_ms: int | None) -> Transcript:
+    """Tell of a request whose client ended at once; the last of it was passed on in ms after the endpoint."""
+    trial = Transcript()
+    trial.begin()
+    trial.now_ns += 100 * MS
+    trial.exit()
+    ended_ns = trial.now_ns
+    trial.endpoint()
+    passed_ns = None if passed_ms is None else ended_ns + passed_ms * MS
+    place = {"connection": 1, "ip": "198.18.0.1", "port": 80, "host": "desk.test"}
+    trial.add(ev.ConnectionAllowed, attempted_ns=ended_ns - 2, **place)
+    trial.add(
+        ev.ConnectionClosed, decision="allowed", bytes_out=5, opened_ns=ended_ns - 1, passed_ns=passed_ns,
+        attempted_ns=ended_ns - 2, said_ns=ended_ns - 1, left_ns=ended_ns, **place,
+    )  # fmt: skip
+    trial.settled()
+    trial.end()
+    trial.now_ns = ended_ns + 200 * MS
+    trial.add(
+        ev.ServiceAnswered, process=None, origin=ev.Origin.SERVICE, service="desk", moment="last", status="committed",
+        detail="x", asked_ns=ended_ns + 50 * MS,
+    )  # fmt: skip
+    return trial
+
+
+@pytest.mark.parametrize("period", [EVENTUALLY, WITHIN])
+@pytest.mark.parametrize(("passed_ms", "verdict"), [(-1, "final"), (49, "final"), (51, "unresolved"), (None, "final")])
+def test_an_answer_counts_only_when_nothing_was_on_its_way_to_the_service(
+    period: PeriodKind, passed_ms: int | None, verdict: str
+) -> None:
+    """A client that ended may have said what the gateway passes on after the service was asked about it."""
+    options: dict[str, object] = {"within_s": 10.0} if period is WITHIN else {}
+    whole = replace(policy(period, outcome="service:desk", **options), services=(DESK,))
+    found = judged(filed(passed_ms=passed_ms), whole)
+    assert found.finality.verdict == verdict
+    if verdict == "unresolved" and period is EVENTUALLY:
+        assert "still on its way" in found.finality.reasons[0].text
+
+
 def test_at_the_endpoint_the_first_answer_after_it_decides() -> None:
     """What is pending at the endpoint was not done by the endpoint, whatever comes later."""
     for status, label in (("pending", "failure"), ("committed", "success")):
