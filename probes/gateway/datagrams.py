@@ -30,6 +30,7 @@ class Asked:
     Attributes:
         data: the question, or what should be one.
         source: the trial's end of the flow.
+        server: who was asked, by address and port; None when that is not known. Whoever it is, the gateway answers.
         datagram: it came by datagram.
         whole: all of it came.
         said_ns: when it was sent, CLOCK_BOOTTIME; None when that is not known.
@@ -38,6 +39,7 @@ class Asked:
     data: bytes
     source: tuple[str, int]
     datagram: bool
+    server: tuple[str, int] | None = None
     whole: bool = True
     said_ns: int | None = None
 
@@ -49,6 +51,16 @@ def sent_ns(ancillary: Ancillary) -> int | None:
             seconds, rest = _TIMESPEC.unpack_from(data)
             ago_ns = time.time_ns() - (seconds * _SECOND + rest)
             return boottime_ns() - ago_ns if 0 <= ago_ns < _LATE_NS else None
+    return None
+
+
+def sent_to(ancillary: Ancillary) -> str | None:
+    """Give the address that a datagram was sent to; None when that is not known."""
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.IPPROTO_IP, IP_PKTINFO):
+            return socket.inet_ntop(socket.AF_INET, data[8:12])
+        if (level, kind) == (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO):
+            return socket.inet_ntop(socket.AF_INET6, data[:16])
     return None
 
 

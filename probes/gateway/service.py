@@ -24,7 +24,7 @@ from policies.addresses import Address, plain_address, read_address
 from policies.hosts import written
 from policies.network import Action, NetworkRules
 from probes.gateway.answers import Answers
-from probes.gateway.datagrams import Asked, reply_from, sent_ns
+from probes.gateway.datagrams import Asked, reply_from, sent_ns, sent_to
 from probes.gateway.ground import Ground, lost_datagrams
 from probes.gateway.lookout import Lookout, Watch
 from probes.gateway.loop import READ, Loop, boottime_ns
@@ -262,15 +262,17 @@ class Service:
                 except OSError:
                     return  # nobody waits for it any more
 
-            asked = Asked(data=data, source=(peer[0], peer[1]), datagram=True, said_ns=sent_ns(ancillary))
-            self.ask(asked, answer)
+            to, source = sent_to(ancillary), (peer[0], peer[1])
+            server = None if to is None else (to, _DNS_PORT)
+            said_ns = sent_ns(ancillary)
+            self.ask(Asked(data=data, source=source, datagram=True, server=server, said_ns=said_ns), answer)
         return True
 
     def ask(self, asked: Asked, answer: Answer) -> None:
         """Judge one question, tell it, and answer it at once or when the host has been asked."""
         question = read_question(asked.data) if asked.whole else None
         if question is None:
-            self._tell_asked(None, Judged(decision="malformed", reason="it is no question"), asked)
+            self._tell_asked(None, Judged(decision="malformed", reason="it is no DNS question"), asked)
             return
         judged = judge_question(question, self.rules, self.answers, hostname=HOSTNAME)
         if judged.look_up and question.host is not None:
@@ -297,11 +299,12 @@ class Service:
     def _tell_asked(self, question: Question | None, judged: Judged, asked: Asked) -> None:
         answers = (judged.pointer,) if judged.pointer is not None else tuple(map(str, judged.addresses))
         unread = asked.data[:_MALFORMED_KEPT] if question is None else b""
+        ip, port = asked.server or (None, None)
         event = NameAsked(
             n=-1, time_ns=boottime_ns(), name=question.name if question else name_in(unread),
             record=question.record if question else "", decision=judged.decision, rule=judged.rule,
             reason=judged.reason, would_allow=judged.would_allow, answers=answers, said_ns=asked.said_ns,
-            transport="udp" if asked.datagram else "tcp", source=written(*asked.source), data=unread,
+            transport="udp" if asked.datagram else "tcp", ip=ip, port=port, source=written(*asked.source), data=unread,
         )  # fmt: skip
         self.tell(event, asked.source, UDP if asked.datagram else TCP)
 
@@ -341,6 +344,8 @@ class DnsStream:
         """Wait for the first question."""
         self.number = number
         self._service, self._sock, self._source = service, sock, source
+        meant = sock.getsockname()
+        self._server = (str(plain_address(read_address(meant[0]))), int(meant[1]))
         self._read = bytearray()
         self._idle = service.loop.later(_DNS_IDLE_S, self.close)
         service.loop.watch(sock.fileno(), READ, lambda _: self._ready())
@@ -360,7 +365,11 @@ class DnsStream:
         while len(self._read) >= 2 and len(self._read) >= 2 + (size := int.from_bytes(self._read[:2], "big")):  # noqa: PLR2004
             asked = bytes(self._read[2 : 2 + size])
             del self._read[: 2 + size]
-            self._service.ask(Asked(data=asked, source=self._source, datagram=False), self._answer)
+            self._ask(asked)
+
+    def _ask(self, data: bytes, *, whole: bool = True) -> None:
+        asked = Asked(data=data, source=self._source, datagram=False, server=self._server, whole=whole)
+        self._service.ask(asked, self._answer)
 
     def _answer(self, packed: bytes) -> None:
         if self._sock.fileno() < 0:
@@ -376,8 +385,7 @@ class DnsStream:
         """End it. What was begun and is no question is told all the same: it was meant to leave."""
         if self._sock.fileno() >= 0:
             if self._read:
-                begun = Asked(data=bytes(self._read), source=self._source, datagram=False, whole=False)
-                self._service.ask(begun, self._answer)
+                self._ask(bytes(self._read), whole=False)
             self._idle.cancel()
             self._service.loop.forget(self._sock.fileno())
             self._sock.close()

@@ -21,6 +21,7 @@ class NameAsked(FlowTold, frozen=True, kw_only=True):
             name of the box itself), ``withheld`` (allowed, but it leads to an address out of reach), ``failed``
             (allowed, but the resolver of the host could not tell) or ``malformed``.
         answers: addresses, or the name that an address was an answer for.
+        ip, port: the server that was asked, as the trial called it; None where that is not known.
         data: the first bytes of what could not be read as a question.
     """
 
@@ -33,6 +34,8 @@ class NameAsked(FlowTold, frozen=True, kw_only=True):
     would_allow: str | None = None
     answers: tuple[str, ...] = ()
     transport: str = "udp"
+    ip: str | None = None
+    port: int | None = None
     source: str | None = None
     data: bytes = b""
 

@@ -77,8 +77,13 @@ class Flow:
     """What one process did to reach one host: ``decision`` is ``blocked|sinkholed|allowed``.
 
     Attributes:
-        protocol: ``tcp``, ``udp`` or another transport; ``dns`` for a name that was asked for and not answered.
-        host: the name that it went by, None for a bare address.
+        protocol: ``tcp``, ``udp`` or another transport; ``dns`` for what was asked of a server for names and not
+            answered.
+        host: the name that it went by, or that was asked for; None for a bare address, and where none could be read.
+        server: ``ip:port`` of whom was asked, for ``dns``; None where that is not known, and where a name was asked for
+            of the box's own resolver.
+        unread: for ``dns``, how what was no question went there: ``udp`` or ``tcp``. None for a question. ``ip`` is
+            then the server's.
         bytes_out, bytes_in: that were passed on, to the other side and back.
         connections: how many.
         kept_bytes: what was sent and passed on to nobody.
@@ -114,6 +119,8 @@ class Flow:
     first_ns: int = 0
     last_ns: int = 0
     passed_ns: int = 0
+    server: str | None = None
+    unread: str | None = None
 
 
 class Touch(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from policies.hosts import written
 from supervisor.events import (
     ConnectionAllowed,
     ConnectionBlocked,
@@ -36,7 +37,20 @@ _REFUSED_NAMES = {"refused": "blocked", "malformed": "blocked", "sinkholed": "si
 _SPANS = 1000
 _FOR_EVER = 1 << 62
 
-_Key = tuple[ProcessKey | None, str, str | None, str | None, int, str]
+_OWN_RESOLVER = "192.0.2.53:53"
+"""Whom the box's own settings say to ask, as `supervisor.launch.view` writes them: nobody chose to ask there."""
+_MALFORMED = "malformed"
+
+
+class _Asking(NamedTuple):
+    """What sets flows of questions apart beside the name: who was asked, and how what was no question went there."""
+
+    server: str | None = None
+    unread: str | None = None
+
+
+_Key = tuple[ProcessKey | None, str, str | None, str | None, int, str, _Asking]
+_NO_QUESTION = _Asking()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +151,12 @@ class FlowFold:
 
     def _blocked(self, event: Event) -> None:
         if isinstance(event, DatagramBlocked):
-            self._draft((event.process, event.transport, None, event.ip, event.port, "blocked")).act(event)
+            self._draft((event.process, event.transport, None, event.ip, event.port, "blocked", _NO_QUESTION)).act(
+                event
+            )
         elif isinstance(event, ConnectionBlocked) and not (event.process is None and event.rule == _CANARY):
-            draft = self._draft((event.process, event.transport, event.host, event.ip, event.port, "blocked"))
+            key = (event.process, event.transport, event.host, event.ip, event.port, "blocked", _NO_QUESTION)
+            draft = self._draft(key)
             draft.act(event)
             draft.count += 1
             draft.kept_bytes += event.kept_bytes
@@ -147,8 +164,11 @@ class FlowFold:
 
     def _asked(self, event: Event) -> None:
         if isinstance(event, NameAsked) and event.decision in _REFUSED_NAMES:
-            decision = _REFUSED_NAMES[event.decision]
-            draft = self._draft((event.process, DNS, event.name, None, _DNS_PORT, decision))
+            server = None if event.ip is None else written(event.ip, event.port or _DNS_PORT)
+            unread = event.transport if event.decision == _MALFORMED else None
+            asking = _Asking(server if unread or server != _OWN_RESOLVER else None, unread)
+            ip, decision = event.ip if unread else None, _REFUSED_NAMES[event.decision]
+            draft = self._draft((event.process, DNS, event.name or None, ip, _DNS_PORT, decision, asking))
             draft.act(event)
             draft.explain(event.n, event.rule, event.reason, event.would_allow)
 
@@ -176,7 +196,7 @@ class FlowFold:
         decision = closed.decision if closed else "allowed" if isinstance(opened, ConnectionAllowed) else "sinkholed"
         host = first.host if first.host is not None else closed.host if closed else None
         process = first.process if first.process is not None else closed.process if closed else None
-        draft = self._draft((process, first.transport, host, first.ip, first.port, decision))
+        draft = self._draft((process, first.transport, host, first.ip, first.port, decision, _NO_QUESTION))
         draft.count += 1
         span = _span(opened, closed)
         if opened is not None:
@@ -226,7 +246,7 @@ class FlowFold:
         return tuple(sorted((flow for flow in flows if flow is not None), key=lambda flow: flow.events))
 
     def _flow(self, key: _Key, draft: _Draft, cast: Cast, endpoint_ns: int | None) -> Flow | None:
-        process, protocol, host, ip, port, decision = key
+        process, protocol, host, ip, port, decision, asking = key
         # CMD's process acts for the box until its release, so an entry counts by its last attempt.
         if process is not None and cast.ignores(process, draft.last_ns):
             return None
@@ -258,6 +278,8 @@ class FlowFold:
             first_ns=draft.first_ns,
             last_ns=draft.last_ns,
             passed_ns=draft.passed_ns,
+            server=asking.server,
+            unread=asking.unread,
         )
 
 

@@ -11,7 +11,9 @@ Out: a `Lesson`, which is a policy and what to say about each line of it. The ru
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from msgspec import UnsetType
 
 from policies.addresses import METADATA, forbidden_class, parse_address
 from policies.canonical import policy_to_mapping, toml_tables, toml_value
@@ -21,9 +23,11 @@ from policies.network import DEFAULT_PORT
 from policies.types import Commit, FilesMode, NetworkDefault, Policy, ValidatePolicy
 from supervisor.report.learned_globs import learn_globs
 from supervisor.report.safe import safe
+from supervisor.report.words import flow_words
 from supervisor.values import dataclass, field, replace
-from supervisor.verdict.completion import Completion, CredentialSeen, FlowSeen
+from supervisor.verdict.completion import Completion, CredentialSeen
 from supervisor.verdict.doings import FileSeen
+from supervisor.verdict.exchanges import FlowSeen
 
 _DNS = "dns"
 _TOP = frozenset({b"", b"."})
@@ -100,7 +104,7 @@ def watching(base: Policy, *, default: NetworkDefault = NetworkDefault.SINKHOLE)
     )
 
 
-def _hosts(flows: Iterable[FlowSeen], asked: Iterable[str]) -> tuple[dict[str, str], dict[str, str], list[str]]:
+def _hosts(flows: Sequence[FlowSeen], asked: Iterable[str]) -> tuple[dict[str, str], dict[str, str], list[str]]:
     """Give rules and mappings with what was seen of each, and what no rule can allow."""
     rules: dict[str, str] = {}
     maps: dict[str, str] = {}
@@ -108,6 +112,9 @@ def _hosts(flows: Iterable[FlowSeen], asked: Iterable[str]) -> tuple[dict[str, s
     reached: set[str] = set()
     connections: Counter[str] = Counter()
     sent: Counter[str] = Counter()
+    left_out |= dict.fromkeys(
+        f"refused under every policy: {flow_words(flow)}" for flow in flows if not isinstance(flow.unread, UnsetType)
+    )
     for flow in (one for one in flows if one.protocol != _DNS):  # names that were asked for come by themselves
         host = flow.host or flow.ip
         name = normal_name(host) if host and parse_address(host) is None else None

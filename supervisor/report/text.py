@@ -25,6 +25,7 @@ from supervisor.report.words import (
     ended_words,
     endpoint_words,
     failed_words,
+    flow_words,
     last_lines,
     limit_of,
     never_executed,
@@ -33,9 +34,9 @@ from supervisor.report.words import (
     process_of,
     stage_words,
 )
-from supervisor.verdict.completion import Completion, CredentialSeen, FlowSeen, GraderSaid, OpenEffect
+from supervisor.verdict.completion import Completion, CredentialSeen, GraderSaid, OpenEffect
 from supervisor.verdict.doings import FileSeen
-from supervisor.verdict.exchanges import RequestMade
+from supervisor.verdict.exchanges import FlowSeen, RequestMade
 
 T = TypeVar("T")
 
@@ -320,7 +321,7 @@ def _flow(flow: FlowSeen) -> Line:
     passed = flow.bytes_out or flow.bytes_in or (unfinished and flow.decision == "allowed")
     held = flow.kept_bytes or (unfinished and flow.decision != "allowed")
     return line(
-        f"  {flow.decision}: {flow.protocol} {safe(address(flow.host, flow.ip, flow.port))}",
+        f"  {flow.decision}: {flow_words(flow)}",
         f", {at_least}{flow.bytes_out:,} bytes out, {flow.bytes_in:,} in" if passed else "",
         f", {at_least}{flow.kept_bytes:,} bytes held back" if held else "",
         f", {count(unfinished, 'connection')} never seen ending" if unfinished else "",

@@ -10,15 +10,18 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from msgspec import UnsetType
+
 from supervisor.errors import UsageError
 from supervisor.events import CredentialGuarded, Event, Origin, ProcessKey
 from supervisor.report.events_json import to_line
 from supervisor.report.lines import Line, Span, Tone, line, verdict_span
 from supervisor.report.safe import harmless, safe
-from supervisor.report.words import address, cited, failed_words, path_of, process_of
+from supervisor.report.words import cited, failed_words, flow_words, path_of, process_of
 from supervisor.values import dataclass
-from supervisor.verdict.completion import Completion, FlowSeen, OpenEffect, Reason
+from supervisor.verdict.completion import Completion, OpenEffect, Reason
 from supervisor.verdict.doings import FileSeen, ProcessSeen
+from supervisor.verdict.exchanges import FlowSeen
 
 LIMIT = 200
 """How many events are printed."""
@@ -203,13 +206,19 @@ def _file_line(file: FileSeen) -> Line:
 
 
 def _address(completion: Completion, reference: str) -> Answer:
-    flows = [flow for flow in completion.effects.network if reference in {flow.host, flow.ip}]
+    flows = [flow for flow in completion.effects.network if reference in _names(flow)]
     if not flows:
         message = f"nothing in the run is called {reference!r}"
         hint = "an event number, a range, a process id, an effect id, a path, an address, finality, separation or scope"
         raise UsageError(message, place="REF", hint=hint)
-    lines = [line(f"{flow.protocol} {safe(address(flow.host, flow.ip, flow.port))}: {flow.decision}") for flow in flows]
+    lines = [line(f"{flow_words(flow)}: {flow.decision}") for flow in flows]
     return Answer(lines=tuple(lines), numbers=_numbers(flows))
+
+
+def _names(flow: FlowSeen) -> set[str | None]:
+    """Give what a flow goes by: its host, its address, and the server that was asked."""
+    server = "" if isinstance(flow.server, UnsetType) else flow.server
+    return {flow.host, flow.ip, server, server.rpartition(":")[0].strip("[]")}
 
 
 def _numbers(things: Iterable[Reason | FileSeen | FlowSeen | OpenEffect]) -> frozenset[int]:

@@ -15,6 +15,7 @@ from supervisor.report.live import count
 from supervisor.report.safe import harmless, safe, safe_command, shorten
 from supervisor.verdict.completion import NEVER, Completion, LimitSeen, OutcomeState, StageSeen
 from supervisor.verdict.doings import FileSeen, ProcessSeen
+from supervisor.verdict.exchanges import FlowSeen
 
 WIDTH = 100
 """How long a command line or a path may be before its middle is left out."""
@@ -63,6 +64,16 @@ def address(host: str | None, ip: str | None, port: int | None) -> str:
     """Write where a flow went: ``example.com (203.0.113.7) port 443``."""
     where = f"{safe(host)} ({ip})" if host and ip else host or ip or "unknown address"
     return where if port is None else f"{where} port {port}"
+
+
+def flow_words(flow: FlowSeen) -> str:
+    """Say what a flow was and where it went, a question with whom it asked."""
+    if not isinstance(flow.unread, UnsetType):
+        named = f", with the name {harmless(flow.host)}" if flow.host else ""
+        what = "a datagram that is" if flow.unread == "udp" else "bytes that are"
+        return f"{flow.protocol} {address(None, flow.ip, flow.port)}, {what} no question{named}"
+    asked = "" if isinstance(flow.server, UnsetType) else f", asked of {flow.server}"
+    return f"{flow.protocol} {safe(address(flow.host, flow.ip, flow.port))}{asked}"
 
 
 REFUSALS = frozenset({errno.EPERM, errno.EACCES, errno.EROFS})

@@ -23,7 +23,6 @@ from supervisor.verdict.completion import (
     CredentialSeen,
     Effects,
     Endpoint,
-    FlowSeen,
     GapFound,
     LimitSeen,
     LogFigures,
@@ -36,7 +35,7 @@ from supervisor.verdict.completion import (
     UsageSeen,
 )
 from supervisor.verdict.doings import AttemptSeen, ExecutionSeen, FileSeen, ProcessSeen
-from supervisor.verdict.exchanges import requests_made, unread_seen, validation_seen
+from supervisor.verdict.exchanges import FlowSeen, requests_made, unread_seen, validation_seen
 from supervisor.verdict.judge import Judgement
 from supervisor.verdict.naming import b64, exact, exact_all, moment
 from supervisor.verdict.releases import held_flows
@@ -351,6 +350,8 @@ def _network(facts: Facts, ids: _Ids) -> tuple[FlowSeen, ...]:
             reason=flow.reason,
             after_endpoint=flow.after_endpoint,
             unfinished=flow.unfinished or UNSET,
+            server=flow.server or UNSET,
+            unread=flow.unread or UNSET,
         )
         for flow in facts.flows
     )

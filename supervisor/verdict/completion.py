@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from supervisor.evidence.acting import escape_acting
 from supervisor.verdict.doings import FileSeen, ProcessSeen
-from supervisor.verdict.exchanges import RequestMade, UnreadSeen, ValidationSeen
+from supervisor.verdict.exchanges import FlowSeen, RequestMade, UnreadSeen, ValidationSeen
 
 SCHEMA = "completion-argument/1"
 
@@ -99,29 +99,6 @@ class RouteCovered(Struct, frozen=True, kw_only=True):
     complete: bool
     gaps: tuple[GapFound, ...]
     note: str | None = None
-
-
-class FlowSeen(Struct, frozen=True, kw_only=True):
-    """What one process did to reach one host; see `supervisor.evidence.facts.Flow`.
-
-    ``unfinished`` is there when connections were never seen ending: the bytes of those are in no number.
-    """
-
-    protocol: str
-    host: str | None
-    ip: str | None
-    port: int | None
-    decision: str
-    bytes_out: int
-    bytes_in: int
-    process: str | None
-    events: tuple[int, ...]
-    connections: int = 0
-    kept_bytes: int = 0
-    rule: str | None = None
-    reason: str | None = None
-    after_endpoint: bool = False
-    unfinished: int | UnsetType = UNSET
 
 
 class CredentialSeen(Struct, frozen=True, kw_only=True):

@@ -1,14 +1,39 @@
-"""What was read inside TLS, as the completion argument tells it."""
+"""What went over the network and what was read of it inside TLS, as the completion argument tells it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from supervisor.events import ProcessKey
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.held import DISCARDED, RELEASED
+
+
+class FlowSeen(Struct, frozen=True, kw_only=True):
+    """What one process did to reach one host; see `supervisor.evidence.facts.Flow`.
+
+    ``unfinished`` is there when connections were never seen ending: the bytes of those are in no number.
+    """
+
+    protocol: str
+    host: str | None
+    ip: str | None
+    port: int | None
+    decision: str
+    bytes_out: int
+    bytes_in: int
+    process: str | None
+    events: tuple[int, ...]
+    connections: int = 0
+    kept_bytes: int = 0
+    rule: str | None = None
+    reason: str | None = None
+    after_endpoint: bool = False
+    unfinished: int | UnsetType = UNSET
+    server: str | UnsetType = UNSET
+    unread: str | UnsetType = UNSET
 
 
 class RequestMade(Struct, frozen=True, kw_only=True):

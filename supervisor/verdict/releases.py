@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from supervisor.events import ProcessKey
 from supervisor.evidence.facts import Facts
 from supervisor.evidence.held import DISCARDED, HELD, RELEASED, Held
-from supervisor.verdict.completion import FlowSeen, OpenEffect, Proof
+from supervisor.verdict.completion import OpenEffect, Proof
+from supervisor.verdict.exchanges import FlowSeen
 from supervisor.verdict.situation import Situation
 
 

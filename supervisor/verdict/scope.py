@@ -103,7 +103,7 @@ def _flows(facts: Facts) -> Iterator[_Found]:
     for flow in facts.flows:
         if flow.decision != "allowed":
             rule, what = _refused_flow(flow)
-            why = f": {flow.reason}" if flow.reason else ""
+            why = f": {flow.reason}" if flow.reason and not flow.unread else ""
             hint = f"; {flow.would_allow} would allow it" if flow.would_allow else ""
             yield rule, f"{what}{why}{hint}", flow.process, flow.events
 
@@ -114,13 +114,23 @@ def _refused_flow(flow: Flow) -> tuple[str, str]:
         answered = (
             "was answered with an address that leads nowhere" if flow.decision == "sinkholed" else "got no answer"
         )
-        return "forbidden-lookup", f"the name {show(flow.host.encode()) if flow.host else '(none)'} {answered}"
+        return "forbidden-lookup", f"{_asked(flow)} {answered}"
     if flow.decision == "sinkholed":
         return "sinkholed-connection", f"{flow.protocol} to {_address(flow)} was swallowed"
     if flow.protocol == "tcp":
         return "blocked-connection", f"tcp to {_address(flow)} was blocked"
     text = f"{flow.protocol} to {_address(flow)} was blocked: nothing but TCP and questions for names can leave"
     return ("blocked-datagram" if flow.protocol == "udp" else "blocked-connection"), text
+
+
+def _asked(flow: Flow) -> str:
+    """Say what was asked, and of whom."""
+    name = show(flow.host.encode()) if flow.host else None
+    if flow.unread is None:
+        return f"the name {name or '(none)'}{f', asked of {flow.server},' if flow.server else ''}"
+    what = "a datagram" if flow.unread == "udp" else "what was sent over TCP"
+    naming = f", with the name {flow.host}," if flow.host else ""  # written with escapes, as the event has it
+    return f"{what} to {flow.server or 'port 53'} that is no DNS question{naming}"
 
 
 def _address(flow: Flow) -> str:

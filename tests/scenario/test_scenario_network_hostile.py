@@ -102,6 +102,29 @@ def at_loopback():
     sock.sendto(question("loop.evil.test"), ("127.0.0.53", 53))
     return sock.recv(100)[3] & 15
 act("question at loopback", at_loopback)
+def asked(family, server, what, connected=False):
+    sock = socket.socket(family, socket.SOCK_DGRAM)
+    sock.settimeout(10)
+    if connected:
+        sock.connect((server, 53))
+        sock.send(what)
+    else:
+        sock.sendto(what, (server, 53))
+    return len(sock.recv(100)) if what != b"x" else "sent"
+FOURTH, SIXTH = socket.AF_INET, socket.AF_INET6
+act("no question", lambda: asked(FOURTH, "203.0.113.60", b"x"))
+act("no question, connected", lambda: asked(FOURTH, "203.0.113.61", b"x", True))
+act("no question, sixth", lambda: asked(SIXTH, "2001:db8::60", b"x"))
+act("no question, sixth, connected", lambda: asked(SIXTH, "2001:db8::61", b"x", True))
+act("no question, mapped form", lambda: asked(SIXTH, "::ffff:203.0.113.62", b"x"))
+act("elsewhere", lambda: asked(FOURTH, "203.0.113.63", question("fourth.evil.test")))
+act("elsewhere, connected", lambda: asked(FOURTH, "203.0.113.64", question("connected.evil.test"), True))
+act("elsewhere, sixth", lambda: asked(SIXTH, "2001:db8::63", question("sixth.evil.test")))
+def over_tcp():
+    sock, what = to("203.0.113.65", 53), question("tcp.evil.test")
+    sock.sendall(len(what).to_bytes(2, "big") + what)
+    return len(sock.recv(100))
+act("elsewhere, over TCP", over_tcp)
 act("port 53", lambda: socket.create_server(("127.0.0.1", 53)))
 """
 RESET = "ConnectionResetError"
@@ -185,10 +208,43 @@ def test_a_question_that_is_none_is_kept_as_it_was(tried: tuple[Acted, Outside])
     assert tried[0].results["odd question"] == "TimeoutError"
     bad = [event for event in tried[0].events["name.asked"] if event["decision"] == "malformed"]
     (odd,) = [event for event in bad if "data_b64" in event]
-    (half,) = [event for event in bad if "data_b64" not in event]
+    (half,) = [event for event in bad if event["transport"] == "tcp"]
     assert "half-a-question" in half["data"]
     assert odd["name"] == "se\\255ret.evil"
     assert odd["data_b64"]
+
+
+@pytest.mark.parametrize(
+    ("ip", "how"),
+    [("203.0.113.60", "udp"), ("203.0.113.61", "udp"), ("2001:db8::60", "udp"), ("2001:db8::61", "udp"),
+     ("203.0.113.62", "udp"), ("203.0.113.91", "tcp")],
+)  # fmt: skip
+def test_what_is_no_question_is_told_with_the_address_that_it_was_for(
+    tried: tuple[Acted, Outside], ip: str, how: str
+) -> None:
+    """By datagram, named in the call or before, or over TCP; of either family."""
+    (flow,) = tried[0].flows(ip=ip, port=53, protocol="dns")
+    server = f"[{ip}]:53" if ":" in ip else f"{ip}:53"
+    assert (flow["unread"], flow["server"], flow["decision"]) == (how, server, "blocked")
+    texts = [one["text"] for one in tried[0].ran.report["scope"]["violations"]]
+    assert [text for text in texts if f"to {server} that is no DNS question" in text]
+
+
+@pytest.mark.parametrize(
+    ("name", "server"),
+    [("fourth", "203.0.113.63:53"), ("connected", "203.0.113.64:53"), ("sixth", "[2001:db8::63]:53"),
+     ("tcp", "203.0.113.65:53"), ("loop", "127.0.0.53:53")],
+)  # fmt: skip
+def test_a_question_for_another_server_is_told_with_that_server(
+    tried: tuple[Acted, Outside], name: str, server: str
+) -> None:
+    """The gateway answers it, whoever was asked; one for the box's own resolver names nobody."""
+    (flow,) = tried[0].flows(host=f"{name}.evil.test", protocol="dns")
+    assert (flow["server"], flow.get("unread")) == (server, None)
+    texts = [one["text"] for one in tried[0].ran.report["scope"]["violations"]]
+    assert [text for text in texts if f"{name}.evil.test, asked of {server}, got no answer" in text]
+    for flow in tried[0].flows(host="c2VjcmV0LW9mLXRoZS10cmlhbA.x.evil.test"):
+        assert "server" not in flow
 
 
 def test_a_violation_says_what_would_allow_it(tried: tuple[Acted, Outside]) -> None:

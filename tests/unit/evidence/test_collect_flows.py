@@ -123,6 +123,61 @@ def test_a_look_up_of_a_forbidden_name_violates_by_itself() -> None:
     assert violation.rule == "forbidden-lookup"
 
 
+@pytest.mark.parametrize(
+    ("asked", "ip", "server", "said"),
+    [
+        ({"ip": "203.0.113.5"}, None, "203.0.113.5:53", "the name evil.test, asked of 203.0.113.5:53, got no answer"),
+        ({"ip": "2001:db8::5"}, None, "[2001:db8::5]:53", "evil.test, asked of [2001:db8::5]:53, got no answer"),
+        ({"ip": "127.0.0.1"}, None, "127.0.0.1:53", "the name evil.test, asked of 127.0.0.1:53, got no answer"),
+        ({"ip": "192.0.2.53"}, None, None, "the name evil.test got no answer: no rule"),
+        ({"ip": None, "port": None}, None, None, "the name evil.test got no answer: no rule"),
+        (
+            {"ip": "203.0.113.5", "decision": "malformed", "name": ""}, "203.0.113.5", "203.0.113.5:53",
+            "a datagram to 203.0.113.5:53 that is no DNS question got no answer,",
+        ),
+        (
+            {"ip": "2001:db8::5", "decision": "malformed", "name": "", "transport": "tcp"}, "2001:db8::5",
+            "[2001:db8::5]:53", "what was sent over TCP to [2001:db8::5]:53 that is no DNS question got no answer,",
+        ),
+        (
+            {"ip": "192.0.2.53", "decision": "malformed"}, "192.0.2.53", "192.0.2.53:53",
+            "a datagram to 192.0.2.53:53 that is no DNS question, with the name evil.test, got no answer,",
+        ),
+        (
+            {"ip": None, "port": None, "decision": "malformed", "name": ""}, None, None,
+            "a datagram to port 53 that is no DNS question got no answer,",
+        ),
+    ],
+)  # fmt: skip
+def test_whom_a_question_was_asked_of_is_told(
+    asked: dict[str, Any], ip: str | None, server: str | None, said: str
+) -> None:
+    """Who asks the box's own resolver chose nobody; what is no question went to the address that it was sent to."""
+    trial = Served()
+    trial.add(
+        ev.NameAsked,
+        **{"name": "evil.test", "record": "A", "decision": "refused", "reason": "no rule", "port": 53} | asked,
+    )
+    facts = trial.finish()
+    (flow,) = facts.flows
+    assert (flow.protocol, flow.ip, flow.port, flow.server) == ("dns", ip, 53, server)
+    assert flow.unread == (asked.get("transport", "udp") if asked.get("decision") == "malformed" else None)
+    (violation,) = judge(facts, policy_for()).scope.violations
+    assert violation.rule == "forbidden-lookup"
+    assert said in violation.text
+
+
+def test_one_name_asked_of_two_servers_is_two_flows() -> None:
+    """And asked twice of one it is one."""
+    trial = Served()
+    for ip in ("203.0.113.5", "203.0.113.6", "203.0.113.5"):
+        trial.add(ev.NameAsked, name="evil.test", record="A", decision="refused", ip=ip, port=53)
+    assert [(flow.server, len(flow.events)) for flow in trial.finish().flows] == [
+        ("203.0.113.5:53", 2),
+        ("203.0.113.6:53", 1),
+    ]
+
+
 def test_a_swallowed_connection_violates() -> None:
     """It was meant to leave, whoever accepted it."""
     trial = Served()

@@ -83,6 +83,7 @@ def test_a_private_address_is_mapped_to_itself() -> None:
         flow(host=None, ip="169.254.169.254", port=80),
         flow(host=None, ip="fe80::1", port=80),
         flow(host=None, ip=None),
+        flow(protocol="dns", host=None, ip="203.0.113.5", port=53, server="203.0.113.5:53", unread="udp"),
     ],
 )
 def test_what_no_policy_allows_is_said(one: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ API: dict[str, Any] = {
     "protocol": "tcp", "host": "api.test", "ip": "203.0.113.7", "port": 443, "decision": "allowed", "bytes_out": 1200,
     "bytes_in": 7, "process": None, "events": [4],
 }  # fmt: skip
+QUESTION = {"protocol": "dns", "ip": None, "port": 53, "decision": "blocked", "bytes_out": 0, "bytes_in": 0}
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,15 @@ API: dict[str, Any] = {
         (
             {"protocol": "dns", "ip": None, "port": 53, "decision": "blocked", "bytes_out": 0, "bytes_in": 0},
             "blocked: dns api.test port 53 [4]",
+        ),
+        (QUESTION | {"server": "203.0.113.5:53"}, "blocked: dns api.test port 53, asked of 203.0.113.5:53 [4]"),
+        (
+            QUESTION | {"host": None, "ip": "203.0.113.5", "server": "203.0.113.5:53", "unread": "udp"},
+            "blocked: dns 203.0.113.5 port 53, a datagram that is no question [4]",
+        ),
+        (
+            QUESTION | {"host": r"a\010", "ip": "2001:db8::5", "server": "[2001:db8::5]:53", "unread": "tcp"},
+            r"blocked: dns 2001:db8::5 port 53, bytes that are no question, with the name a\010 [4]",
         ),
     ],
 )

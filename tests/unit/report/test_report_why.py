@@ -44,6 +44,20 @@ def test_a_reference_leads_to_its_events(reference: str, numbers: set[int], text
     assert text in plain(found.lines)
 
 
+ASKED = {
+    "protocol": "dns", "host": "evil.test", "ip": None, "port": 53, "decision": "blocked", "bytes_out": 0,
+    "bytes_in": 0, "process": None, "events": [4], "server": "[2001:db8::5]:53",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reference", ["evil.test", "2001:db8::5", "[2001:db8::5]:53"])
+def test_a_question_is_found_by_its_name_and_by_the_server_that_was_asked(reference: str) -> None:
+    """With a port or without."""
+    found = answer(completion(effects={"network": [ASKED]}), reference)
+    assert found.numbers == {4}
+    assert "dns evil.test port 53, asked of [2001:db8::5]:53: blocked" in plain(found.lines)
+
+
 @pytest.mark.parametrize(("reference", "span"), [("41", (41, 41)), ("41-57", (41, 57)), ("41..57", (41, 57))])
 def test_numbers_and_ranges_mean_events(reference: str, span: tuple[int, int]) -> None:
     """A bare number is an event, never a file of that name."""
