@@ -9,6 +9,8 @@ Laws:
     * When standard input and output are both the terminal, the box owns the keyboard from the start. Otherwise (a
       pipeline) somebody beside us may be reading it: the box gets it when CMD is stopped for wanting it.
     * Nothing that CMD printed is lost: `drain` moves what is left after its end.
+    * Once CMD has ended (`heed_signals`) no key reaches the box: those that send signals send them to us, and what else
+      is typed is shown nowhere and dropped. It was meant for a command that is gone, and is none for the shell.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ _LIMIT = 1 << 16
 _CHUNK = 1 << 14
 _SIZE = struct.Struct("4H")
 _DEFAULT_SIZE = (24, 80)
+_LOCAL = 3
+"""Where the local modes stand among those of a terminal (termios.tcgetattr)."""
 _WANTS_TERMINAL = frozenset({signal.SIGTTIN, signal.SIGTTOU})
 
 
@@ -64,11 +68,13 @@ class Terminal:
         user: descriptor of the user's terminal.
         eager: the box owns the keyboard from the start (see the laws).
         raw: the user's terminal is in raw mode now, and its keyboard is ours.
+        heeding: CMD has ended: keys that send signals send them to us.
     """
 
     user: int
     eager: bool
     raw: bool = False
+    heeding: bool = False
     _ours: int = -1
     _master: int = -1
     _wants_keyboard: bool = False
@@ -130,11 +136,38 @@ class Terminal:
         except termios.error:
             return False
         self.raw = True
+        if self.heeding:
+            self._send_signals()
         return True
+
+    def heed_signals(self) -> None:
+        """From CMD's end on: have ^C and its like send signals as the user has them, and take no other key."""
+        self.heeding = True
+        self._typed.clear()
+        if self.raw:
+            self._drop_typed()
+            self._send_signals()
+
+    def _send_signals(self) -> None:
+        with contextlib.suppress(termios.error):
+            modes = termios.tcgetattr(self.user)
+            # NOFLSH: a key that sends a signal would take with it what CMD printed and the terminal has not shown yet.
+            modes[_LOCAL] |= termios.NOFLSH | (int(self._modes[_LOCAL]) & termios.ISIG)  # type: ignore[arg-type]
+            termios.tcsetattr(self.user, termios.TCSANOW, modes)
+
+    def _drop_typed(self) -> None:
+        with contextlib.suppress(termios.error):
+            termios.tcflush(self.user, termios.TCIFLUSH)
+
+    def is_heard(self) -> bool:
+        """Tell whether ^C at the terminal sends a signal to us now."""
+        return self.is_foreground() and (self.heeding or not self.raw)
 
     def leave(self) -> None:
         """Restore the user's modes. Safe at any time and twice."""
         if self.raw:
+            if self.heeding:
+                self._drop_typed()
             with contextlib.suppress(termios.error):
                 termios.tcsetattr(self.user, termios.TCSADRAIN, self._modes)
         self.raw = False
@@ -174,7 +207,7 @@ class Terminal:
     def interest(self) -> dict[int, int]:
         """Give descriptor → poll events to wait for now."""
         wanted: dict[int, int] = {}
-        if self.raw and self._input_open and len(self._typed) < _LIMIT:
+        if self._reads():
             wanted[self._ours] = select.POLLIN
         if self._printed:
             wanted[self._ours] = wanted.get(self._ours, 0) | select.POLLOUT
@@ -184,10 +217,13 @@ class Terminal:
             wanted[self._master] = wanted.get(self._master, 0) | select.POLLOUT
         return wanted
 
+    def _reads(self) -> bool:
+        return self.raw and not self.heeding and self._input_open and len(self._typed) < _LIMIT
+
     def pump(self) -> bool:
         """Move what can be moved without waiting; True when something was moved."""
         moved = False
-        if self.raw and self._input_open and len(self._typed) < _LIMIT:
+        if self._reads():
             chunk = _read(self._ours)
             self._input_open = chunk != b""
             self._typed += chunk or b""

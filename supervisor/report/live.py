@@ -29,6 +29,7 @@ class Progress:
         processes: of the trial, alive now.
         events: in the log so far.
         deadline_s: when settling ends, on the scale of ``elapsed_s``, or None.
+        heard: Ctrl-C at the terminal ends the following.
     """
 
     run: str
@@ -37,6 +38,7 @@ class Progress:
     processes: int = 0
     events: int = 0
     deadline_s: float | None = None
+    heard: bool = False
 
 
 def live_line(progress: Progress) -> str | None:
@@ -47,6 +49,7 @@ def live_line(progress: Progress) -> str | None:
     return (
         f"supervise: settling, {progress.elapsed_s:.1f}{until} s, "
         f"{count(progress.processes, 'process', 'processes')}, {count(progress.events, 'event')}"
+        f"{'; Ctrl-C ends following' if progress.heard else ''}"
     )
 
 

@@ -51,6 +51,7 @@ class Watch:
     """Waits for one descriptor and meanwhile does what signals, the terminal and the consumer ask for.
 
     ``outlived``: something was alive, or followed, after the endpoint, so that services must be asked once more.
+    ``command_ended``: CMD has ended, and the keys of the terminal are the user's again.
     """
 
     trial: Trial
@@ -60,6 +61,7 @@ class Watch:
     init_is_gone: bool = False
     asked: bool = False
     outlived: bool = False
+    command_ended: bool = False
 
     def until(
         self,
@@ -116,6 +118,8 @@ class Watch:
                 self._obey(number)
         if terminal is not None and trial.box.pty_master is not None:
             terminal.pump()
+        if self.settling and trial.box.pidfd in ready:
+            self.give_back_keys()
         said = ready.get(trial.box.control.fileno(), 0)
         if said & select.POLLIN:
             self._notice()
@@ -128,11 +132,20 @@ class Watch:
         watched = dict.fromkeys((*descriptors, self.signals.fileno(), trial.box.trial_notes.fileno()), select.POLLIN)
         if not trial.budgets.reached:
             watched[trial.budgets.fileno()] = select.POLLIN
+        if self.settling and not self.command_ended:
+            watched[trial.box.pidfd] = select.POLLIN
         if not self.init_is_gone:
             watched[trial.box.control.fileno()] = select.POLLIN
         if terminal is not None and trial.box.pty_master is not None:
             watched |= terminal.interest()
         return watched
+
+    def give_back_keys(self) -> None:
+        """Once CMD has ended, let ^C and its like end the following, as the signals do that they send."""
+        terminal = self.trial.prepared.terminal
+        if not self.command_ended and terminal is not None and self.trial.box.pty_master is not None:
+            terminal.heed_signals()
+        self.command_ended = True
 
     def _notice(self) -> None:
         notice = self.trial.box.read_notice()
@@ -185,6 +198,8 @@ def follow(trial: Trial, stage: Stage | InPlace, signals: Signals) -> None:
     alive = trial.box.members()
     _record_endpoint(trial, ended=ended, alive=alive)
     watch.settling = True
+    if ended:
+        watch.give_back_keys()
     watch.ask_services("endpoint")
     if alive:
         _capture(watch, stage, thaw=stop.at_endpoint is AtEndpoint.FOLLOW)

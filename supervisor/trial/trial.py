@@ -137,6 +137,7 @@ class Trial:
 
     def tell(self, phase: Phase, *, deadline_s: float | None = None) -> None:
         """Say how far the trial is."""
+        terminal = self.prepared.terminal
         elapsed = (clock.boottime_ns() - self.released_ns) / 1e9 if self.released_ns else 0.0
         self.prepared.request.on_progress(
             Progress(
@@ -146,6 +147,7 @@ class Trial:
                 processes=len(self.box.members()),
                 events=self.log.events,
                 deadline_s=deadline_s,
+                heard=phase is Phase.SETTLING and terminal is not None and terminal.is_heard(),
             )
         )
 

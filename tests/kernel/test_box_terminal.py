@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import pty
 import select
 import signal
 import struct
@@ -244,3 +245,45 @@ def test_in_a_pipeline_the_keyboard_is_taken_when_it_is_wanted(lab: BoxLab) -> N
         user.until(b"got-word")
         assert open(user.output, closefd=False).read() == "status 0\n"  # noqa: SIM115 - a descriptor
         assert termios.tcgetattr(user.slave) == user.modes
+
+
+HEEDING = """
+import os, termios, time
+from supervisor.launch.terminal import Terminal
+MODES = (("e", termios.ECHO), ("c", termios.ICANON), ("s", termios.ISIG))
+def flags():
+    local = termios.tcgetattr(0)[3]
+    return "".join(word for word, bit in MODES if local & bit) or "none"
+master, slave = os.openpty()
+terminal = Terminal(user=0, eager=True)
+print("at first", flags())
+terminal.attach(master)
+print("for CMD", flags())
+terminal.heed_signals()
+print("once it has ended", flags())
+print("waits for", *("CMD" if fd == master else "keys" for fd in terminal.interest()))
+terminal.leave()
+print("stopped", flags())
+terminal.resume()
+print("continued", flags())
+terminal.close()
+print("in the end", flags(), flush=True)
+"""
+
+
+def test_the_keys_that_send_signals_send_them_to_us_once_cmd_has_ended() -> None:
+    """Also after we were stopped and continued; nothing is read from the keyboard, and the user's modes come back."""
+    pid, master = pty.fork()
+    if pid == 0:
+        os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+        os.execv(sys.executable, [sys.executable, "-c", HEEDING])  # noqa: S606 - no shell
+    told = b""
+    with contextlib.suppress(OSError):  # EIO: it has ended
+        while data := os.read(master, 1000):
+            told += data
+    os.close(master)
+    os.waitpid(pid, 0)
+    assert told.decode().splitlines() == [
+        "at first ecs", "for CMD none", "once it has ended s", "waits for CMD", "stopped ecs", "continued s",
+        "in the end ecs",
+    ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -20,6 +21,8 @@ def test_the_live_line_says_how_long_how_many_and_how_much() -> None:
     """Elapsed time, processes and events."""
     progress = Progress(run="r", phase=Phase.SETTLING, elapsed_s=1.25, processes=1, events=12345, deadline_s=3.0)
     assert live_line(progress) == "supervise: settling, 1.2 of 3.0 s, 1 process, 12,345 events"
+    heard = live_line(replace(progress, heard=True))
+    assert heard == "supervise: settling, 1.2 of 3.0 s, 1 process, 12,345 events; Ctrl-C ends following"
 
 
 def test_a_status_record_is_json() -> None:
