@@ -47,6 +47,7 @@ class CloneFlag(IntFlag):
 
 CLONE_FS = 0x00000200  # a root and working directory of its own: no namespace, and every thread is made with it
 MNT_DETACH = 2
+RENAME_NOREPLACE, RENAME_EXCHANGE = 1, 2
 _MAX_HANDLE = 128
 _AT_FDCWD = -100
 _AT_RECURSIVE = 0x8000
@@ -141,6 +142,12 @@ def fsconfig_set(fd: int, key: bytes, value: bytes | None = None) -> None:
 def fsconfig_create(fd: int) -> None:
     """Make the file system (fsconfig(2), FSCONFIG_CMD_CREATE)."""
     _check(_libc.syscall(_SYS_FSCONFIG, fd, _FSCONFIG_CMD_CREATE, None, None, 0))
+
+
+def renameat2(source: int, name: bytes | str, target: int, new_name: bytes | str, flags: int) -> None:
+    """Rename between two open directories, ``RENAME_*`` (renameat2(2)); EINVAL where the file system cannot."""
+    names = os.fsencode(name), os.fsencode(new_name)
+    _check(_libc.renameat2(source, names[0], target, names[1], ctypes.c_uint(flags)), names[1])
 
 
 def open_by_handle_at(mount: int, handle: tuple[int, bytes]) -> int:

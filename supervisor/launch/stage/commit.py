@@ -1,7 +1,8 @@
 """Doing what a commit's plan says, in phases that can each be done again (laws: `supervisor.launch.stage.journal`).
 
 Everything on the host is reached through `Tree`: no symlink and no mount leads out of the workspace. New content
-becomes visible by rename, so that a reader of the host sees the old entry or the new one.
+becomes visible by rename, so that a reader of the host sees the old entry or the new one; what the host does at that
+very instant is told apart (`supervisor.launch.stage.renames`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from supervisor.launch.stage.journal import (
     Take,
 )
 from supervisor.launch.stage.plan import CHANGED, REFUSED
-from supervisor.values import dataclass, replace
+from supervisor.launch.stage.renames import At, remove_file, rename_new, replace_file
+from supervisor.values import dataclass, field, replace
 
 _IN_THE_WAY = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ELOOP})
 _REFUSED = frozenset({errno.EPERM, errno.EACCES, errno.EBUSY, errno.EROFS, errno.EXDEV})
@@ -44,6 +46,10 @@ _REFUSED = frozenset({errno.EPERM, errno.EACCES, errno.EBUSY, errno.EROFS, errno
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _WORKING = b"w"
+_THE_HOSTS = ("k", "d")
+"""How names of the quarantine begin under which something of the workspace lies: directories that were taken, and what
+is looked at before it is removed."""
+
 _T = TypeVar("_T")
 
 
@@ -96,7 +102,7 @@ class Executor:
         trees: where content comes from.
         host: the workspace.
         journal: where progress is recorded.
-        fault: called before every step; a test dies in it.
+        fault: called before every step, and within those that take several calls; a test dies in it.
         where: the path of the workspace, for people.
     """
 
@@ -107,6 +113,7 @@ class Executor:
     fault: Callable[[], None] = no_fault
     where: bytes = b"workspace"
     _slots: int | None = None
+    _coming: dict[str, int] = field(default_factory=dict)
 
     def run(self) -> None:
         """Do every phase that is not done yet.
@@ -146,8 +153,9 @@ class Executor:
             case Phase.TAKE:
                 self._each(phase, self.plan.take, self._take)
             case Phase.DELETE:
-                self._each(phase, self.plan.delete, self._delete)
+                self._each(phase, tuple(enumerate(self.plan.delete)), self._delete)
             case Phase.PLACE:
+                self._coming = self.journal.coming()
                 self._each(phase, self.plan.place, self._place)
             case Phase.ATTRIBUTES:
                 self._set_attributes()
@@ -178,6 +186,7 @@ class Executor:
                         self._copy(step, slots)
                     else:
                         _link(step, slots)
+                self.journal.note_coming(dict(self._find_coming(slots)))
         except OSError as err:
             with suppress(OSError):
                 self._remove_quarantine()
@@ -188,7 +197,7 @@ class Executor:
             raise MachineError(message, place=os.fsdecode(self.where), hint=hint) from err
 
     def _copy(self, step: Copy, slots: int) -> None:
-        if _stat(slots, os.fsencode(step.slot)) is not None:
+        if At(slots, step.slot).lstat() is not None:
             return
         _discard(slots, _WORKING)
         path = os.fsencode(step.path)
@@ -202,44 +211,69 @@ class Executor:
         self.fault()
         os.rename(_WORKING, step.slot, src_dir_fd=slots, dst_dir_fd=slots)
 
+    def _find_coming(self, slots: int) -> Iterator[tuple[str, int]]:
+        """Give the inode of everything that is going to be exchanged for something."""
+        for step in self.plan.place:
+            if isinstance(step, MakeDirectory) or step.over is None:
+                continue
+            if isinstance(step, Place):
+                found = At(slots, step.slot).lstat()
+            else:
+                found = self.trees[Source.UPPER].lstat(os.fsencode(step.path))
+            if found is not None:
+                yield step.path, found.st_ino
+
     # -- take and delete -------------------------------------------------------------------------------------------
 
     def _take(self, step: Take) -> Left | None:
         path = os.fsencode(step.path)
-        with self._quarantine() as slots:
-            if _stat(slots, os.fsencode(step.slot)) is not None:
-                return None
-            found = self.host.lstat(path)
-            if found is None or found.st_ino != step.inode:
-                return Left(path=path, why=CHANGED)
+        with self._quarantine() as directory:
+            slot = At(directory, step.slot)
             try:
-                with self.host.parent(path) as (directory, name):
-                    os.rename(name, step.slot, src_dir_fd=directory, dst_dir_fd=slots)
+                if slot.lstat() is None:
+                    found = self.host.lstat(path)
+                    if found is None or found.st_ino != step.inode:
+                        return Left(path=path, why=CHANGED)
+                    self.fault()
+                    with self.host.parent(path) as above:
+                        rename_new(At(*above), slot)
+                    self.fault()
+                taken = slot.lstat()
+                if taken is not None and taken.st_ino != step.inode:
+                    with self.host.parent(path) as above:
+                        rename_new(slot, At(*above))
+                    return Left(path=path, why=CHANGED)
             except OSError as err:
                 return _left(path, err)
         self.host.forget()
         return None
 
-    def _delete(self, step: Delete) -> Left | None:
+    def _delete(self, numbered: tuple[int, Delete]) -> Left | None:
+        number, step = numbered
         path, shown = os.fsencode(step.path), os.fsencode(step.shown or step.path)
         if step.slot is not None:
             path = join(os.fsencode(f"{self.plan.quarantine}/{step.slot}"), path)
+        try:
+            if step.directory:
+                return self._remove_directory(path, shown, step.identity)
+            with self.host.parent(path) as place, self._quarantine() as slots:
+                gone = remove_file(At(*place), At(slots, f"d{number}"), step.identity, self.fault)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as err:
+            return _left(shown, err)
+        return None if gone else Left(path=shown, why=CHANGED)
+
+    def _remove_directory(self, path: bytes, shown: bytes, identity: Identity) -> Left | None:
+        """Remove an empty directory: rmdir(2) refuses everything else."""
         found = self.host.lstat(path)
         if found is None:
             return None
-        expected = Identity.of(found)
-        if expected.inode != step.identity.inode or (not step.directory and expected != step.identity):
+        if found.st_ino != identity.inode:
             return Left(path=shown, why=CHANGED)
-        try:
-            with self.host.parent(path) as (directory, name):
-                if step.directory:
-                    os.rmdir(name, dir_fd=directory)
-                else:
-                    os.unlink(name, dir_fd=directory)
-        except OSError as err:
-            return _left(shown, err)
-        if step.directory:
-            self.host.forget()
+        with self.host.parent(path) as (directory, name):
+            os.rmdir(name, dir_fd=directory)
+        self.host.forget()
         return None
 
     # -- place -----------------------------------------------------------------------------------------------------
@@ -250,9 +284,9 @@ class Executor:
             with self.host.parent(path) as (directory, name):
                 match step:
                     case Place():
-                        return self._put(step, directory, name)
+                        return self._put(step, At(directory, name))
                     case Give():
-                        return self._give(step, directory, name)
+                        return self._give(step, At(directory, name))
                     case MakeDirectory():
                         return _make_directory(path, directory, name)
                     case _:
@@ -261,43 +295,56 @@ class Executor:
             why = _left(path, err).why
             return self._left_in_quarantine(step, why) if isinstance(step, Place) else Left(path=path, why=why)
 
-    def _give(self, step: Give, directory: int, name: bytes) -> Left | None:
+    def _give(self, step: Give, place: At) -> Left | None:
         """Rename from the upper tree; what finds no place stays there."""
         path, upper = os.fsencode(step.path), self.trees[Source.UPPER]
         coming = upper.lstat(path)
         if coming is None:
             return None  # done before
-        there = _stat(directory, name)
-        if there is not None and not _gives_way(there, coming, step.over):
+        if not self._move(At(*upper.peek(path)), place, step):
             return Left(path=path, why=CHANGED)
-        source, source_name = upper.peek(path)
-        os.rename(source_name, name, src_dir_fd=source, dst_dir_fd=directory)
         if stat.S_ISDIR(coming.st_mode):
-            self.host.forget()
             upper.forget()
         return None
 
-    def _put(self, step: Place, directory: int, name: bytes) -> Left | None:
+    def _put(self, step: Place, place: At) -> Left | None:
         with self._quarantine() as slots:
-            coming = _stat(slots, os.fsencode(step.slot))
-            if coming is None:
+            source = At(slots, step.slot)
+            if source.lstat() is None:
                 return None  # done before
-            there = _stat(directory, name)
-            if there is not None and not _gives_way(there, coming, step.over):
-                return self._left_in_quarantine(step, CHANGED)
-            os.rename(step.slot, name, src_dir_fd=slots, dst_dir_fd=directory)
-        if stat.S_ISDIR(coming.st_mode):
-            self.host.forget()
-        return None
+            return None if self._move(source, place, step) else self._left_in_quarantine(step, CHANGED)
+
+    def _move(self, source: At, place: At, step: Place | Give) -> bool:
+        """Move an entry to its place, unless something is there that was not expected; tells whether it is there."""
+        coming = source.lstat()
+        if coming is not None and stat.S_ISDIR(coming.st_mode):
+            return self._move_directory(source, place)
+        if step.over is not None:
+            return replace_file(source, place, step.over, self._coming.get(step.path), self.fault)
+        self.fault()
+        try:
+            rename_new(source, place)
+        except FileExistsError:
+            return False
+        return True
+
+    def _move_directory(self, source: At, place: At) -> bool:
+        """Move a directory to where nothing is, or an empty directory: rename(2) refuses everything else."""
+        there = place.lstat()
+        if there is not None and not stat.S_ISDIR(there.st_mode):
+            return False
+        self.fault()
+        os.rename(source.name, place.name, src_dir_fd=source.directory, dst_dir_fd=place.directory)
+        self.host.forget()
+        return True
 
     def _left_in_quarantine(self, step: Place, why: str) -> Left:
         """Report what has no place; a directory that was taken goes back to where it was, if that is free."""
         taken = {take.slot: take for take in self.plan.take}
         if step.slot in taken:
             source = os.fsencode(taken[step.slot].path)
-            if self.host.lstat(source) is None:
-                with suppress(OSError), self._quarantine() as slots, self.host.parent(source) as (directory, name):
-                    os.rename(step.slot, name, src_dir_fd=slots, dst_dir_fd=directory)
+            with suppress(OSError), self._quarantine() as slots, self.host.parent(source) as above:
+                rename_new(At(slots, step.slot), At(*above))
         return Left(path=os.fsencode(step.path), why=why)
 
     # -- attributes and the end ------------------------------------------------------------------------------------
@@ -343,12 +390,11 @@ class Executor:
         return None
 
     def _remove_quarantine(self) -> None:
-        """Remove the quarantine. A directory of the workspace that found no place is not removed with it."""
-        taken = {os.fsencode(take.slot) for take in self.plan.take}
+        """Remove the quarantine. What is of the workspace, and found no place there, is not removed with it."""
         self.host.forget()
         with suppress(FileNotFoundError), self._quarantine() as slots:
             for name in list_directory(slots):
-                if os.fsencode(name) not in taken:
+                if not name.startswith(_THE_HOSTS):
                     _discard(slots, os.fsencode(name))
         self.host.forget()
         self._close_quarantine()
@@ -383,32 +429,18 @@ def _left(path: bytes, err: OSError) -> Left:
 
 
 def _link(step: Link, slots: int) -> None:
-    if _stat(slots, os.fsencode(step.slot)) is None:
+    if At(slots, step.slot).lstat() is None:
         os.link(step.first, step.slot, src_dir_fd=slots, dst_dir_fd=slots, follow_symlinks=False)
-
-
-def _stat(directory: int, name: bytes) -> os.stat_result | None:
-    try:
-        return os.stat(name, dir_fd=directory, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
 
 
 def _make_directory(path: bytes, directory: int, name: bytes) -> Left | None:
     try:
         os.mkdir(name, 0o700, dir_fd=directory)
     except FileExistsError:
-        found = _stat(directory, name)
+        found = At(directory, name).lstat()
         if found is None or not stat.S_ISDIR(found.st_mode):
             return Left(path=path, why=CHANGED)
     return None
-
-
-def _gives_way(there: os.stat_result, coming: os.stat_result, over: Identity | None) -> bool:
-    """Tell whether what lies at a place may be replaced: it is what was expected, or an empty directory for another."""
-    if stat.S_ISDIR(there.st_mode):
-        return stat.S_ISDIR(coming.st_mode)  # rename(2) itself refuses one that is not empty
-    return over is not None and Identity.of(there) == over
 
 
 def _discard(directory: int, name: bytes) -> None:

@@ -33,8 +33,8 @@ from supervisor.errors import MachineError
 from supervisor.launch.disk.durable import write_whole
 from supervisor.values import dataclass
 
-JOURNAL_VERSION = 2
-"""Of what is written. Version 1 had no `Give` and no `Strip`, and is read as it is."""
+JOURNAL_VERSION = 3
+"""Of what is written. Version 1 had no `Give` and no `Strip`, version 2 no `Journal.coming`. Both are read."""
 
 
 class Phase(StrEnum):
@@ -233,7 +233,7 @@ class Plan:
 
 
 class Journal:
-    """The record of one commit on disk: the plan, the phase, and what was left out."""
+    """The record of one commit on disk: the plan, the phase, what is exchanged for what, and what was left out."""
 
     __slots__ = ("_directory", "durable")
 
@@ -272,6 +272,19 @@ class Journal:
     def advance(self, phase: Phase) -> None:
         """Record that everything before `phase` is done."""
         write_whole(self._directory / "commit.phase", phase.encode() + b"\n", durable=self.durable)
+
+    def note_coming(self, inodes: dict[str, int]) -> None:
+        """Record, by path, the inodes of what is going to be exchanged for what lies there."""
+        if inodes:
+            write_whole(self._directory / "commit.coming", json.dumps(inodes).encode(), durable=self.durable)
+
+    def coming(self) -> dict[str, int]:
+        """Read what `note_coming` recorded; nothing where that was not done."""
+        try:
+            found: dict[str, int] = json.loads((self._directory / "commit.coming").read_bytes())
+        except FileNotFoundError:
+            return {}
+        return found
 
     def leave(self, left: tuple[Left, ...], phase: Phase) -> None:
         """Record what a phase could not apply."""

@@ -27,8 +27,7 @@ from supervisor.launch.stage.journal import (
 )
 
 SEEN = Identity(inode=7, size_bytes=3, mtime_ns=5)
-FIRST = Path(__file__).parents[2] / "data" / "commit-v1"
-"""What version 1 wrote of `PLAN`: commits that it began are finished."""
+DATA = Path(__file__).parents[2] / "data"
 
 PLAN = Plan(
     workspace=(1, 2),
@@ -65,9 +64,21 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path, durable: bool) -> None
     assert journal.phase() is Phase.PLACE
 
 
-def test_what_an_earlier_version_began_is_read() -> None:
-    """It is the same plan: newer steps are only missing."""
-    assert Journal(FIRST, durable=False).plan() == PLAN
+@pytest.mark.parametrize(("version", "plan"), [(1, PLAN), (2, GIVING)])
+def test_what_an_earlier_version_began_is_read(version: int, plan: Plan) -> None:
+    """It is the same plan, and the commit is finished: newer steps are only missing, and nothing is exchanged."""
+    journal = Journal(DATA / f"commit-v{version}", durable=False)
+    assert journal.plan() == plan
+    assert journal.coming() == {}
+
+
+def test_what_is_exchanged_is_kept(tmp_path: Path) -> None:
+    """A commit that goes on knows what is its own, by path."""
+    journal = Journal(tmp_path, durable=False)
+    journal.note_coming({})
+    assert journal.coming() == {}
+    journal.note_coming({"a\udcff\n": 7})
+    assert journal.coming() == {"a\udcff\n": 7}
 
 
 def test_what_comes_with_a_directory_is_counted_with_it() -> None:
