@@ -290,7 +290,8 @@ def _forbidden(file: FileSeen, *, refused: bool) -> Span | str:
 def _file(file: FileSeen, *, refused: bool) -> Line:
     told = ", ".join(dict.fromkeys(file.history))
     what = (file.net or f"{told} (not compared with before)") if file.history else failed_words(file)
-    came_and_went = bool(file.restored and file.history[0] == "created" and file.history[-1] in {"deleted", "renamed"})
+    came = file.restored and file.history[0] == "created" and file.history[-1] in {"deleted", "renamed"}
+    came_and_went = bool(came or (file.history and file.net == "unchanged" and file.restored is False))
     moved = {True: f", to {safe(file.renamed_to or '')}", False: f", from {safe(file.renamed_from or '')}"}
     away = file.renamed_to is not None and (file.net == "renamed" and file.after is None)
     return line(

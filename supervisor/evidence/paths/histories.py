@@ -6,7 +6,9 @@ The laws:
 2. ``restored`` is True only when something changed it and the end equals the start. A writable mapping, or a change of
    times alone, leaves it open (None): what was stored in between was not seen, or is not compared.
 3. Nothing is said of a difference to a state that nobody recorded: ``net`` and ``restored`` are then None.
-4. Making the parents of an allowed path is allowed; changing them is not.
+4. A name that had something and has nothing now is ``renamed`` only where what it had still has a name. What came to a
+   name from where it was before the trial, and was deleted or overwritten there, was not put back.
+5. Making the parents of an allowed path is allowed; changing them is not.
 """
 
 from __future__ import annotations
@@ -60,7 +62,6 @@ GONE = code_set(Code.DELETED, Code.RENAMED_AWAY)
 _MOVING = GONE | code_set(Code.CREATED, Code.LINKED_HERE, Code.RENAMED_HERE)
 _NAMED = _MOVING | code_set(Code.EXCHANGED)
 _NAMES = code_set(Code.ATTRIBUTES, Code.CREATED, Code.LINKED_HERE, Code.RENAMED_HERE, Code.EXCHANGED)
-_AWAY, _DELETED = code_set(Code.RENAMED_AWAY), code_set(Code.DELETED)
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -137,7 +138,8 @@ class Historian:
         if observed is not None and observed.before is not None:
             observed = self._with_beginning(observed, found.changes)
         present, codes = self._present(path, origin), found.codes
-        net = _net(observed, codes, renamed=self._renamed(path, origin), present=present)
+        gone_on = present is False and self._tree.lives_on(path)
+        net = _net(observed, renamed=self._renamed(path, origin), gone_on=gone_on)
         names = [row for row in found.changes if not _WRITES >> rows.code[row] & 1] if codes & ~_WRITES else []
         doubtful = [row for row in names if not self._verified(row)] if names else names
         return Draft(
@@ -166,7 +168,7 @@ class Historian:
             before=observed.before if observed else None,
             after=observed.after if observed else None,
             net=net,
-            restored=_restored(net, codes),
+            restored=_restored(net, codes, lost=self._tree.lost_something(path)),
             in_workspace=place.in_workspace,
             in_scope=place.in_scope,
             allowed=(place.allowed and not self._leads_away(path, codes))
@@ -416,7 +418,7 @@ def _was_empty(observed: Observed | None) -> bool:
     return before is not None and before.kind is Kind.FILE and before.size_bytes == 0
 
 
-def _net(observed: Observed | None, codes: int, *, renamed: bool, present: bool | None) -> str | None:
+def _net(observed: Observed | None, *, renamed: bool, gone_on: bool) -> str | None:
     if observed is None:
         return None
     same = same_state(observed.before, observed.after)
@@ -428,12 +430,12 @@ def _net(observed: Observed | None, codes: int, *, renamed: bool, present: bool 
     if observed.before is None:
         return "renamed" if renamed else "created"
     if observed.after is None:
-        return "renamed" if present is False and codes & _AWAY and not codes & _DELETED else "deleted"
+        return "renamed" if gone_on else "deleted"
     return "modified"
 
 
-def _restored(net: str | None, codes: int) -> bool | None:
-    if not codes:
+def _restored(net: str | None, codes: int, *, lost: bool) -> bool | None:
+    if not codes or lost:
         return False
     if net is None or (net == "unchanged" and (codes & _MAPPED or codes == _TIMES)):
         return None

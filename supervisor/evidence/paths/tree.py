@@ -65,10 +65,18 @@ class Tree:
         self._writers: dict[tuple[int, int], int] = {}
         self._moved_to: dict[int, int] = {}
         self._made: frozenset[int] = frozenset()
+        self._lost_at: dict[int, int] = {}
+        self._linked: set[int] = set()
+        self._still: frozenset[int] = frozenset()
         shared = shared or SharedNames()
         self._aliases = Aliases(shared, fold.path_id)
         self._elsewhere = {fold.path_id(ELSEWHERE + name): name for name in shared.elsewhere}
         self._walk()
+        if self.moved:
+            self._still = frozenset(
+                origin for origin, there in zip(self._origin, self._presence, strict=True) if origin >= 0 and there == 1
+            )
+        self._lost = frozenset(at for thing, at in self._lost_at.items() if not self.lives_on(thing))
 
     def known(self) -> Iterator[int]:
         """Give every path that has rows."""
@@ -97,6 +105,14 @@ class Tree:
         """Tell where the thing at a path came from by renames: -1 when the trial made it, None when it never moved."""
         origin = self._origin[path]
         return None if origin == _UNKNOWN else origin
+
+    def lives_on(self, path: int) -> bool:
+        """Tell whether what was at a path at first is at some name at the end, as far as renames tell."""
+        return path in self._still or path in self._linked
+
+    def lost_something(self, path: int) -> bool:
+        """Tell whether what came to a path from where it was at first was deleted or overwritten there, for good."""
+        return path in self._lost
 
     def moves(self) -> dict[bytes, tuple[tuple[bytes, int], ...]]:
         """Give what was renamed: by new path, old paths and when, in order of time: a larger number is later."""
@@ -185,6 +201,8 @@ class Tree:
     def _apply(self, row: int, path: int, code: int) -> None:
         """Follow one change of a name."""
         if _PRESENT >> code & 1:
+            if code == Code.LINKED_HERE and self._rows.other[row] >= 0:
+                self._linked.add(self._came_from(self._rows.other[row]))
             self._presence[path] = True
             self._origin[path] = -1
             self._moved_to.pop(path, None)
@@ -193,6 +211,7 @@ class Tree:
             else:
                 self._aliases.drop(path)
         elif code == Code.DELETED:
+            self._lose(path)
             self._presence[path] = False
             self._aliases.drop(path)
         elif code == Code.RENAMED_AWAY:
@@ -231,7 +250,13 @@ class Tree:
             above = above.rpartition(b"/")[0]
         return found
 
+    def _lose(self, path: int) -> None:
+        """Note where something ends that came from elsewhere."""
+        if self._presence[path] == 1 and self._origin[path] not in {_UNKNOWN, -1, path}:
+            self._lost_at[self._origin[path]] = path
+
     def _move(self, row: int, old: int, new: int) -> None:
+        self._lose(new)
         self._presence[old], self._presence[new] = False, True
         self._origin[new] = self._came_from(old)
         self._turn += 1

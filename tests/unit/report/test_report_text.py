@@ -76,6 +76,13 @@ def test_files_that_are_not_allowed_come_first() -> None:
     assert first == "  unchanged: draft.md, changed and put back, not allowed [41]"
 
 
+def test_what_came_by_a_rename_and_was_deleted_came_and_went() -> None:
+    """Nothing was put back there."""
+    came = file("e/x", history=["renamed", "deleted"], net="unchanged", restored=False, renamed_from="d/x")
+    text = render_text(completion(effects={"files": [came]}))
+    assert text[text.index("files (1)") :].splitlines()[1] == "  came and went: e/x [41]"
+
+
 def test_what_is_no_change_but_evidence_is_told() -> None:
     """A refused write, a contact outside the box, a refused call, and a private place after all others."""
     attempt = {"kind": "modified", "errno": 13, "process": None, "event": 5}
