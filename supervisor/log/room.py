@@ -1,6 +1,7 @@
 """Waiting for room on the disk of the log: the trial stands still, the operator is told, and it does not last for ever.
 
 Laws:
+    * Before the trial is about to run there is nothing to keep: no room then ends it at once.
     * While there is no room the trial is frozen, so that nothing happens that could not be logged.
     * The operator is told at the first refusal: what is full, what to do, and how long we wait.
     * A wait ends with room, after ``wait_s``, or when the operator says so. Once given up nothing waits any more, and
@@ -59,6 +60,7 @@ class Room:
         brake: Brake,
         tell: Callable[[Sequence[str]], object] = lambda _: None,
         wait_s: float = WAIT_S,
+        is_worth_it: bool = True,
     ) -> None:
         """Begin with room.
 
@@ -67,7 +69,9 @@ class Room:
             brake: stops the trial.
             tell: gets the lines that the operator must see at once, from any thread.
             wait_s: how long to wait for room at most.
+            is_worth_it: whether something would be lost already; see `begin_waiting`.
         """
+        self._is_worth_it = is_worth_it
         self._run, self._brake, self._tell = run, brake, tell
         self._wait_s = wait_s
         self._since_ns = 0
@@ -82,13 +86,21 @@ class Room:
         """Whether somebody waits for room."""
         return self._since_ns != 0 and self._error is None
 
+    def begin_waiting(self) -> None:
+        """Wait for room from now on: the trial is about to run."""
+        self._is_worth_it = True
+
     def wait(self, refusal: LogFullError) -> None:
         """Wait a moment for room; return to have it tried again.
 
         Raises:
-            LogError: there was none for too long, or the disk failed otherwise.
+            LogError: there was none for too long, or when nothing had run yet; or the disk failed otherwise.
         """
         self.check()
+        if not self._is_worth_it:
+            message = f"no room for the log, and nothing was run: {refusal}"
+            self.fail(LogFullError(message, place=_described(self._run), hint="make room there"))
+            self.check()
         with self._lock:
             first, self._since_ns = not self._since_ns, self._since_ns or _now_ns()
         if first:

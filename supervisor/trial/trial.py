@@ -218,6 +218,7 @@ class Trial:
         if findings:
             raise LaunchError("; ".join(findings), step="test the box", hint="`supervise doctor` says what is missing")
         self._ask_before_release()
+        self.room.begin_waiting()
         registered = register(
             self.prepared.home.path,
             self.prepared.run.id,
@@ -293,7 +294,9 @@ def hold_trial(prepared: Prepared) -> Iterator[Trial]:
         witness = KernelWitness.watch(root, cgroup.path, network=Network.PASS, meanwhile=_import_folds)
         closing.callback(witness.close)
         brake = Brake(cgroup)
-        room = Room(run.path, brake=brake, tell=prepared.request.on_notice, wait_s=prepared.room_wait_s)
+        room = Room(
+            run.path, brake=brake, tell=prepared.request.on_notice, wait_s=prepared.room_wait_s, is_worth_it=False
+        )
         stack.callback(room.close)
         redactor = prepared.credentials.redactor
         log = LogWriter.create(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,11 @@ def test_a_full_state_directory_is_named(lab: Lab, size: str, tmp_path: Path) ->
     full = tmp_path / "full"
     full.mkdir()
     mounted = f'mount -t tmpfs -o mode=700,size={size} none "{full}"; SUPERVISE_HOME="{full}"; export SUPERVISE_HOME'
-    ended = shell(lab, f"unshare -m sh -c '{mounted}; exec $COMMAND -- touch ran'")
+    began_s = time.monotonic()
+    ended = shell(lab, f"unshare -m sh -c '{mounted}; $COMMAND -- touch ran; code=$?; ls {full}/runs; exit $code'")
+    assert time.monotonic() - began_s < 20  # nothing is waited for
+    assert not (lab.work / "ran").exists()
+    assert ended.stdout == b""
     assert b"No space left on device" in ended.stderr
     assert str(full).encode() in ended.stderr
     assert b"Traceback" not in ended.stderr

@@ -69,6 +69,26 @@ def readable(room: Room) -> bool:
     return bool(select.select([room.failed], [], [], 0)[0])
 
 
+def test_before_anything_runs_nothing_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No room at the beginning is an error at once; from when the trial is about to run it is waited for."""
+    trial, run = Trial(), tmp_path / "run"
+    room = Room(run, brake=trial, tell=trial.tell, is_worth_it=False)
+    with begin_with(run, room) as log:
+        disk = FullDisk(monkeypatch, refusals=1)
+        room.begin_waiting()
+        fill(log)
+        assert trial.told
+    early, run = Room(run, brake=trial, tell=trial.tell, is_worth_it=False), tmp_path / "early"
+    with begin_with(run, early) as log:
+        trial.told.clear()
+        disk.left = 1
+        with pytest.raises(LogFullError, match="nothing was run") as raised:
+            fill(log)
+        assert (trial.told, trial.held, disk.left) == ([], set(), 0)
+        assert raised.value.hint == "make room there"
+        assert readable(early)
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_log_goes_on_when_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Refused twice: the trial is frozen meanwhile, the operator is told once of each, and the log is whole."""
