@@ -75,6 +75,32 @@ def small_disk(place: Path, size_bytes: int) -> Iterator[Path]:
         subprocess.run(["umount", str(place)], check=True)
 
 
+@contextmanager
+def ext4_disk(place: Path, size_bytes: int) -> Iterator[Path]:
+    """Give an ext4 file system on a loop device, with nothing on it that a user would see."""
+    image = place.with_suffix(".img")
+    with ExitStack() as stack:
+        stack.callback(image.unlink, missing_ok=True)
+        device = _loop_device(image, size_bytes, stack)
+        place.mkdir()
+        subprocess.run(["mount", device, str(place)], check=True)
+        stack.callback(subprocess.run, ["umount", str(place)], check=True)
+        (place / "lost+found").rmdir()
+        place.chmod(0o700)
+        yield place
+
+
+def _loop_device(image: Path, size_bytes: int, stack: ExitStack) -> str:
+    """Make an ext4 file system in a file, and give the device that shows it until the stack is left."""
+    with image.open("wb") as file:
+        file.truncate(size_bytes)
+    subprocess.run(["mkfs.ext4", "-q", "-O", "^has_journal", str(image)], check=True)
+    found = subprocess.run(["losetup", "-f", "--show", str(image)], capture_output=True, text=True, check=True)
+    device = found.stdout.strip()
+    stack.callback(subprocess.run, ["losetup", "-d", device], check=True)
+    return device
+
+
 def fill(place: Path, *, leave_bytes: int = 0) -> Path:
     """Take all room of a small disk but so much, by one file that is removed to make room again."""
     filler = place / "filler"
@@ -106,12 +132,7 @@ def throttled_disk(place: Path, *, size_bytes: int, bytes_per_s: int) -> Iterato
     image, throttle = place.with_suffix(".img"), Path("/sys/fs/cgroup/blkio") / f"test-{os.getpid()}"
     with ExitStack() as stack:
         stack.callback(image.unlink, missing_ok=True)
-        with image.open("wb") as file:
-            file.truncate(size_bytes)
-        subprocess.run(["mkfs.ext4", "-q", "-O", "^has_journal", str(image)], check=True)
-        found = subprocess.run(["losetup", "-f", "--show", str(image)], capture_output=True, text=True, check=True)
-        device = found.stdout.strip()
-        stack.callback(subprocess.run, ["losetup", "-d", device], check=True)
+        device = _loop_device(image, size_bytes, stack)
         throttle.mkdir()
         stack.callback(throttle.rmdir)
         number = Path("/sys/class/block", Path(device).name, "dev").read_text(encoding="ascii").strip()
