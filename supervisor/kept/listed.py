@@ -12,6 +12,7 @@ import msgspec
 
 from supervisor.kept.reading import addenda, is_closed, manifest_if_any
 from supervisor.kept.since import read_since
+from supervisor.launch.leftovers import in_commit
 from supervisor.launch.runs.registry import read_registry
 from supervisor.launch.runs.state import Home, RunDir
 from supervisor.report.listing import ListedRun, RunState
@@ -88,12 +89,14 @@ def _listed(run: RunDir) -> ListedRun:
     manifest = manifest_if_any(run)
     name, command = manifest.get("name"), manifest.get("command", ())
     verdicts = _verdicts(run) if is_closed(run) else None
+    state = _state(run, sealed=verdicts is not None)
     return ListedRun(
         id=run.id,
-        state=_state(run, sealed=verdicts is not None),
+        state=state,
         verdicts=verdicts,
         name=name if isinstance(name, str) else None,
         command=tuple(map(str, command)) if isinstance(command, list) else (),
+        unfinished=state is not RunState.RUNNING and in_commit(run),
     )
 
 

@@ -11,6 +11,7 @@ Laws:
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from pathlib import Path
@@ -23,6 +24,7 @@ from supervisor.launch.runs.state import Home, RunDir
 from supervisor.launch.view.detach import mounts_below, unmount_below
 
 _EMPTY_S = 10.0
+_QUARANTINE = b".supervise-"
 _UNOWNED_S = 60.0
 """Age from which an empty cgroup without an owner is taken for one whose making was cut short."""
 
@@ -81,6 +83,44 @@ def forget_run(run: RunDir) -> None:
     run.close()
 
 
+def unfinished_commits(home: Home, workspace: bytes) -> tuple[str, ...]:
+    """Give the runs whose commit to a workspace was begun and not finished, by what lies there meanwhile.
+
+    That is its quarantine, ``.supervise-RUN-0`` (`supervisor.launch.stage.layer.Layer`). Whoever commits at this moment
+    has the workspace locked: then nothing is said.
+    """
+    try:
+        names = [name for name in os.listdir(workspace) if name.startswith(_QUARANTINE)]  # noqa: PTH208 - names alone
+    except OSError:
+        return ()
+    runs = dict.fromkeys(os.fsdecode(name[len(_QUARANTINE) :].rpartition(b"-")[0]) for name in names)
+    begun = tuple(run for run in runs if (home.runs / run).is_dir() and in_commit(RunDir(home.runs / run)))
+    return () if begun and _is_locked(workspace) else begun
+
+
+def in_commit(run: RunDir) -> bool:
+    """Tell whether a commit was begun and not finished: it is under way, or whoever made it has died."""
+    from supervisor.launch.stage.journal import Journal, Phase  # noqa: PLC0415 - there is hardly ever anything to sweep
+
+    places = (run.stage, run.stage / "forced", *run.nested.glob("*"), *run.nested.glob("*/forced"))
+    begun = [place for place in places if (place / "commit.phase").exists()]
+    try:
+        return any(Journal(place, durable=False).phase() is not Phase.DONE for place in begun)
+    except (FileNotFoundError, ValueError):
+        return False
+
+
+def _is_locked(directory: bytes) -> bool:
+    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(opened)
+    return False
+
+
 def _sweep_cgroups(home: Home, parent: Path) -> list[str]:
     try:
         names = sorted(entry.name for entry in os.scandir(parent) if entry.is_dir())
@@ -129,17 +169,5 @@ def _sweep_run(run: RunDir) -> str | None:
     if owner is not None and owner.alive():
         return None
     clean_run(run)
-    interrupted = f"; its commit was interrupted: supervise commit {run.id}" if _in_commit(run) else ""
+    interrupted = f"; its commit was interrupted: supervise commit {run.id}" if in_commit(run) else ""
     return f"run {run.id}: mounts and discarded writes removed{interrupted}"
-
-
-def _in_commit(run: RunDir) -> bool:
-    """Whether the supervisor died while it was changing the workspace."""
-    from supervisor.launch.stage.journal import Journal, Phase  # noqa: PLC0415 - there is hardly ever anything to sweep
-
-    places = (run.stage, run.stage / "forced", *run.nested.glob("*"), *run.nested.glob("*/forced"))
-    begun = [place for place in places if (place / "commit.phase").exists()]
-    try:
-        return any(Journal(place, durable=False).phase() is not Phase.DONE for place in begun)
-    except (FileNotFoundError, ValueError):
-        return False

@@ -23,7 +23,7 @@ from supervisor.errors import UsageError
 from supervisor.launch import trial_notes
 from supervisor.launch.boxspec import BoxSpec
 from supervisor.launch.cgroup import find_root
-from supervisor.launch.leftovers import forget_run
+from supervisor.launch.leftovers import forget_run, unfinished_commits
 from supervisor.launch.limits import Limit, Resource, plan_limits
 from supervisor.launch.runs.owner import Owner
 from supervisor.launch.runs.state import Home, RunDir, make_run_id
@@ -111,6 +111,10 @@ def prepare(request: RunRequest, unstarted: ExitStack) -> Prepared:
     room_wait_s = find_wait_s(request.environ) if request.room_wait_s is None else request.room_wait_s
     named = _workspace(request)
     workspace = named.resolve()
+    for unfinished in unfinished_commits(home, os.fsencode(workspace)):
+        request.on_notice(
+            [f"supervise: {workspace}: the commit of run {unfinished} was not finished: supervise commit {unfinished}"]
+        )
     user = find_user(request.user, request.environ)
     run_id = make_run_id(clock.now_s(), os.urandom(_TOKEN_BYTES))
     credentials = prepare_credentials(

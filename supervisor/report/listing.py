@@ -30,6 +30,7 @@ class ListedRun:
     Attributes:
         verdicts: finality, separation, scope; None for a run that is not sealed: it has none.
         command: empty when it was never written down; undecodable bytes are lone surrogates.
+        unfinished: its commit was begun, and is not finished.
     """
 
     id: str
@@ -37,6 +38,7 @@ class ListedRun:
     verdicts: tuple[str, str, str] | None = None
     name: str | None = None
     command: tuple[str, ...] = ()
+    unfinished: bool = False
 
 
 def listing(runs: Iterable[ListedRun]) -> Iterator[Line]:
@@ -56,7 +58,8 @@ def _row(run: ListedRun) -> Line:
         verdicts = [part for verdict in run.verdicts for part in (*_padded(verdict), " ")]
     command = shorten(safe_command(run.command), COMMAND_WIDTH) if run.command else "?"
     name = f"{safe(run.name)}: " if run.name else ""
-    return line(f"{run.id}  ", *verdicts, f" {name}{command}")
+    unfinished = Span(f", commit not finished: supervise commit {run.id}", Tone.BAD) if run.unfinished else ""
+    return line(f"{run.id}  ", *verdicts, f" {name}{command}", unfinished)
 
 
 def _padded(verdict: str) -> tuple[Span, str]:
@@ -71,7 +74,7 @@ def listing_json(runs: Iterable[ListedRun]) -> list[dict[str, Any]]:
 def _mapping(run: ListedRun) -> dict[str, Any]:
     finality, separation, scope = run.verdicts or (None, None, None)
     item = {"run": run.id, "state": run.state.value, "finality": finality, "separation": separation, "scope": scope}
-    return item | {"name": run.name} | _words(run.command)
+    return item | {"commit_unfinished": run.unfinished, "name": run.name} | _words(run.command)
 
 
 def _words(command: tuple[str, ...]) -> dict[str, list[str]]:
