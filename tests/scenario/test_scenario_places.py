@@ -53,6 +53,25 @@ def test_a_workspace_on_other_file_systems(lab: Lab, place: str, mode: str) -> N
     assert report["finality"]["verdict"] == "final"
 
 
+TOGETHER = {
+    "a tmpfs": 'mount -t tmpfs none "$HOME_DIR/.."',
+    "another disk": (
+        'truncate -s 16M "$HOME_DIR/../disk"; mkfs.ext4 -q -E lazy_itable_init=1 "$HOME_DIR/../disk";'
+        ' mount -o loop "$HOME_DIR/../disk" "$HOME_DIR/.."'
+    ),
+}
+
+
+@pytest.mark.parametrize("place", TOGETHER)
+def test_a_workspace_with_its_runs_on_another_file_system(lab: Lab, place: str) -> None:
+    """There the stage gives its files away, and the same effects arrive: each file is the one that the trial wrote."""
+    setup = f'{TOGETHER[place]}; mkdir -m 700 "$HOME_DIR"; mkdir "$WORK"; {FILL}'
+    then = f"{SHOWN}; test ! -e \"$HOME_DIR\"/runs/*/stage/upper/a; supervise show last | grep -c '^finality *final'"
+    ended = lab.call_in(setup, "--", "sh", "-c", ACT, then=then)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.decode() == f"{AFTER}1\n"
+
+
 def test_a_mount_in_the_workspace_is_staged_and_committed_too(lab: Lab) -> None:
     """What is written there is compared, shown and applied like everything else, and nothing of it before."""
     (lab.work / "n").mkdir()
