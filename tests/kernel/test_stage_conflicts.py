@@ -93,6 +93,29 @@ def test_what_was_replaced_is_known_from_the_log(tmp_path: Path) -> None:
     assert looks(trial.host) == looks(trial.plain)
 
 
+@pytest.mark.parametrize("way", ["copied", "given"])
+def test_what_the_trial_itself_put_another_directory_over_is_not_lost(tmp_path: Path, way: str) -> None:
+    """The directory in that place had no such file, so a new one in it is the trial's alone: it is applied."""
+    trial = Trial(tmp_path / "t", script="mkdir d o; echo 1 > d/x; echo 1 > o/y")
+    trial.act(script="rm -r d; mv o d; echo 2 > d/x")
+    with trial.stage as stage:
+        stage.note_existed([b"d/x"])
+        assert stage.commit(everything, gives=way == "given").left == ()
+    assert looks(trial.host) == looks(trial.plain)
+
+
+@pytest.mark.parametrize("way", ["copied", "given"])
+def test_what_the_host_deleted_in_a_directory_that_moved_is_lost(tmp_path: Path, way: str) -> None:
+    """The log tells of it where it lay at the beginning; the new file in its place stays in the stage."""
+    trial = Trial(tmp_path / "t", script="mkdir o; echo 1 > o/x; echo 1 > o/y")
+    trial.act(script="echo 2 > tmp; mv tmp o/x; mv o d")
+    (trial.host / "o/x").unlink()
+    with trial.stage as stage:
+        stage.note_existed([b"o/x"])
+        assert [left.path for left in stage.commit(everything, gives=way == "given").conflicts] == [b"d/x"]
+    assert looks(trial.host).keys() == {"d", "d/y"}
+
+
 def test_another_directory_in_the_place_of_the_workspace_gets_nothing(tmp_path: Path) -> None:
     """It is not the directory that the trial began with, whatever is in it."""
     trial = Trial(tmp_path / "t", script="mkdir d; echo 1 > d/f")

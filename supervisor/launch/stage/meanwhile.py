@@ -41,9 +41,9 @@ class Meanwhile:
         """Tell whether something was done to an entry of the host: it was moved, for one."""
         return self.began_ns is not None and host.st_ctime_ns > self.began_ns
 
-    def has_lost(self, path: bytes) -> bool:
-        """Tell whether the host, which has nothing at a path, had something there that the trial replaced."""
-        return self.began_ns is not None and self.existed(path)
+    def has_lost(self, host: bytes) -> bool:
+        """Tell whether the host has nothing at one of its paths, and had something there when the trial began."""
+        return self.began_ns is not None and self.existed(host) and self.view.lower.lstat(host) is None
 
     def has_original(self, path: bytes) -> bool:
         """Tell whether what an upper entry is a copy of is as it was, wherever it lies; a copy of nothing has that."""

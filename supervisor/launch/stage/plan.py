@@ -238,8 +238,8 @@ class _Planner:
             return None
         if node.directory:
             return self._visit_directory(node, occupant)
-        removed = occupant is None and spot.host is not None and self.host.has_lost(path)
-        if removed or (node.entry is not None and not self.host.has_original(path)):
+        lost = spot.host is not None and self.host.has_lost(join(spot.host, name))
+        if lost or (node.entry is not None and not self.host.has_original(path)):
             self.leave(path)
             return None
         self._visit_entry(node, occupant)
