@@ -34,6 +34,7 @@ _LENGTH = (1 << 30) - 1
 _LOW = (1 << 32) - 1
 _FMODE_READ, _FMODE_WRITE, _FMODE_CREATED = 1, 2, 1 << 20
 _O_TRUNC, _O_CREAT, _O_ACCMODE, _O_TMPFILE = 0o1000, 0o100, 0o3, 0o20000000
+_AT_SYMLINK_FOLLOW = 0x400
 _AT_REMOVEDIR = 0x200
 _RENAME_EXCHANGE, _RENAME_WHITEOUT = 2, 4
 _CACHE_MAX = 65536
@@ -303,8 +304,9 @@ def _by_name(raw: Raw) -> Event:  # noqa: PLR0911 - one row a family of calls
         exchange, whiteout = bool(flags & _RENAME_EXCHANGE), bool(flags & _RENAME_WHITEOUT)
         return ev.FileRenamed(path=path, **_callers_second(raw), exchange=exchange, whiteout=whiteout, **common)
     if call in _LINKING:
+        follows = call == "linkat" and bool(extra & _AT_SYMLINK_FOLLOW)
         return ev.FileLinked(
-            path=path, device=raw.device, inode=raw.inode, **_callers_second(raw), **common,
+            path=path, device=raw.device, inode=raw.inode, **_callers_second(raw), follows=follows, **common,
         )  # fmt: skip
     if call in ("mkdir", "mkdirat"):
         return ev.FileCreated(path=path, what=Kind.DIRECTORY, **common)

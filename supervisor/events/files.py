@@ -113,11 +113,15 @@ class FileRenamed(FileEvent, frozen=True, kw_only=True):
 
 
 class FileLinked(FileEvent, frozen=True, kw_only=True):
-    """``new_path`` was made a name of ``path`` (hard), or a symlink whose text is ``path`` (symbolic)."""
+    """``new_path`` was made a name of ``path`` (hard), or a symlink whose text is ``path`` (symbolic).
+
+    Where ``path`` is a symlink, ``follows`` tells whether its target got the name, and not it itself.
+    """
 
     new_path: bytes
     new_given: bytes = b""
     symbolic: bool = False
+    follows: bool = False
 
 
 class FileTruncated(FileEvent, frozen=True, kw_only=True):

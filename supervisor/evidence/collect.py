@@ -360,7 +360,7 @@ def _write_histories(
     fold: FileFold, tree: Tree, places: Places, historian: Historian, observe: Observe
 ) -> Iterator[tuple[bytes, Draft]]:
     known = sorted(tree.known(), key=fold.paths.__getitem__)
-    ids = [path for path in known if not fold.nameless(path) or tree.present(path) is not None]
+    ids = [path for path in known if not fold.is_nameless(path) or tree.present(path) is not None]
     for start in range(0, len(ids), BATCH):
         batch = [(path, fold.paths[path], places.locate(fold.paths[path])) for path in ids[start : start + BATCH]]
         came_from = ((path, tree.origin(path)) for path, _, _ in batch)

@@ -75,6 +75,9 @@ UNLINKED = 8
 NOFOLLOW = 16
 """Mark of a row: its path is told by name, and a symlink there is what was meant."""
 
+FOLLOW = 32
+"""Mark of a row: a symlink that got another name is not what was meant, but its target."""
+
 
 def code_set(*codes: Code) -> int:
     """Give some codes as a bit set; plain integers, because a set is asked for every change."""
@@ -146,6 +149,7 @@ class FileFold:
         opened: paths that were opened for writing, whatever came of it: a stage has a copy of them.
         memories: pid and time of each open of the memory of a process for writing.
         symlinks: the text of each symlink that was made, by the number of its event.
+        nameless: where a temporary file was opened without a name, by the digest of device and inode.
     """
 
     def __init__(self) -> None:
@@ -157,6 +161,7 @@ class FileFold:
         self._path_ids: dict[bytes, int] = {}
         self._process_ids: dict[ProcessKey | None, int] = {}
         self.kept: dict[int, list[int]] = {}
+        self.nameless: dict[int, int] = {}
         self._nameless: set[int] = set()
         self.linked = False
         self.opened: set[int] = set()
@@ -192,7 +197,7 @@ class FileFold:
         self._path_ids.clear()
         self._process_ids.clear()
 
-    def nameless(self, path: int) -> bool:
+    def is_nameless(self, path: int) -> bool:
         """Tell whether a path stands for a temporary file that was opened without a name."""
         return path in self._nameless
 
@@ -222,7 +227,7 @@ class FileFold:
                 other,
                 at_ns or event.time_ns,
                 event.n,
-                (event.device << 40 ^ event.inode) & _POSITIVE,
+                _file_of(event),
                 code,
                 mark
                 | (VERIFIED if event.verified else 0)
@@ -244,6 +249,7 @@ class FileFold:
         self.opened.add(path)
         if event.flags & _O_TMPFILE:
             self._nameless.add(path)
+            self.nameless[_file_of(event)] = path
         elif event.created:
             self._add(event, path, Code.CREATED)
         elif event.truncates:
@@ -293,8 +299,9 @@ class FileFold:
         # A second name lets its writer change the first one: that is a change of the first one too.
         old = self._place(event)
         self.linked |= event.error is None
-        self._add(event, old, Code.LINKED_FROM, other=new)
-        self._add(event, new, Code.LINKED_HERE, other=old)
+        mark = FOLLOW if event.follows else 0
+        self._add(event, old, Code.LINKED_FROM, other=new, mark=mark)
+        self._add(event, new, Code.LINKED_HERE, other=old, mark=mark)
 
     def _truncated(self, event: Event) -> None:
         if isinstance(event, FileTruncated):
@@ -308,3 +315,7 @@ class FileFold:
         if isinstance(event, FileChanged):
             code = Code.TIMES if event.attribute == "times" else Code.ATTRIBUTES
             self._add(event, self._place(event), code, mark=0 if event.follows else NOFOLLOW)
+
+
+def _file_of(event: FileEvent) -> int:
+    return (event.device << 40 ^ event.inode) & _POSITIVE

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 
-from supervisor.evidence.paths.files import BY_NAME, DIRECTORY, NOFOLLOW, VERIFIED, Code, FileFold, code_set
+from supervisor.evidence.paths.files import BY_NAME, DIRECTORY, FOLLOW, NOFOLLOW, VERIFIED, Code, FileFold, code_set
 
 Beginning = Callable[[bytes], bytes | None]
 """What was at a path before the trial: the text of a symlink, nothing (``b""``) for a directory, None for all else."""
@@ -70,11 +70,11 @@ class Followed:
             if batch and rows.number[row] != rows.number[batch[0]]:
                 self._apply(batch)
             batch.append(row)
-            code = rows.code[row]
-            follows = bool(_FOLLOWING >> code & 1) and not rows.mark[row] & NOFOLLOW
-            rows.path[row] = self._real(row, rows.path[row], follows=follows)
+            code, linked = rows.code[row], bool(rows.mark[row] & FOLLOW)
+            follows = linked if code == Code.LINKED_FROM else bool(_FOLLOWING >> code & 1)
+            rows.path[row] = self._real(row, rows.path[row], follows=follows and not rows.mark[row] & NOFOLLOW)
             if _TWO_NAMES >> code & 1 and rows.other[row] >= 0:
-                rows.other[row] = self._real(row, rows.other[row], follows=False)
+                rows.other[row] = self._real(row, rows.other[row], follows=linked and code == Code.LINKED_HERE)
         self._apply(batch)
 
     def _doubt(self) -> None:
@@ -186,7 +186,7 @@ class Followed:
             if rows.mark[row] & DIRECTORY:
                 self._place(path, None)
         elif code == Code.LINKED_HERE:
-            self._set(path, self._fold.symlinks.get(rows.number[row]))
+            self._set(path, self._fold.symlinks.get(rows.number[row]) or self._text_of_other(row))
         elif code == Code.DELETED:
             self._set(path, None)
         elif code == Code.RENAMED_AWAY:
@@ -195,6 +195,11 @@ class Followed:
             one, two = path, self._fold.paths[rows.other[row]]
             for old, new in ((one, one + _ASIDE), (two, one), (one + _ASIDE, two)):
                 self._move(old, new)
+
+    def _text_of_other(self, row: int) -> bytes | None:
+        """Give the text of what got another name: a symlink can have several, too."""
+        other = self._rows.other[row]
+        return (self._text(self._fold.paths[other]) or None) if other >= 0 else None
 
     def _set(self, path: bytes, text: bytes | None) -> None:
         """Say what a name is now; what never was a symlink needs no entry."""

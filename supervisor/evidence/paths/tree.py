@@ -129,12 +129,14 @@ class Tree:
         self._next.extend([_NONE] * len(rows))
         self._grow()
         self._begin_aliases()
+        self._tell_nameless()
         moves = any(code in _MOVES for code in set(rows.code))
         actors = self._fold.processes
         outsiders = {i for i, process in enumerate(actors) if self._cast.ignores(process, _FOR_EVER)}
         main = actors.index(self._cast.main) if self._cast.main in actors else _NONE
         # This loop is run a million times: columns and sets of codes are bound once.
         codes, paths, processes, errors, first = rows.code, rows.path, rows.process, rows.error, self._first
+        marks = rows.mark
         for row in order:
             code, path, process = codes[row], paths[row], processes[row]
             if _WRITTEN >> code & 1:
@@ -146,11 +148,13 @@ class Tree:
                 continue
             if moves and first[path] == _NONE:
                 self._register(self._fold.paths[path])
-            if self.moved and not errors[row] and not self._shown[path] and not _MAKES >> code & 1:
+            # What has lost its name, or never had one, says nothing of what lies there: no directory takes it along.
+            shows = not errors[row] and (not marks[row] & UNLINKED or bool(_MAKES >> code & 1))
+            if shows and self.moved and not self._shown[path] and not _MAKES >> code & 1:
                 self._bring(path)
             self._append(path, row)
             if not errors[row]:
-                self._shown[path] = True
+                self._shown[path] |= shows
                 if _CHANGES_NAMES >> code & 1:
                     self._apply(row, path, code)
                 elif _OF_THE_FILE >> code & 1 and self._aliases.any():
@@ -198,6 +202,15 @@ class Tree:
             path = self._moved_to[path]
         return path
 
+    def _tell_nameless(self) -> None:
+        """Tell a file without a name where it was opened: the kernel has it below its directory's present name."""
+        rows, paths, files = self._rows, self._fold.paths, self._fold.nameless
+        for row in range(len(rows)) if files else ():
+            opened = files.get(rows.file[row], _NONE) if rows.mark[row] & UNLINKED else _NONE
+            for column in (rows.path, rows.other) if opened != _NONE else ():
+                if column[row] >= 0 and _last(paths[column[row]]) == _last(paths[opened]):
+                    column[row] = opened
+
     def _apply(self, row: int, path: int, code: int) -> None:
         """Follow one change of a name."""
         if _PRESENT >> code & 1:
@@ -231,8 +244,8 @@ class Tree:
             top, before = self._fold.paths[new], self._fold.paths[old]
             source = self._fold.path_id(before + self._fold.paths[path][len(top) :])
             self._grow()
-            if self._first[source] != _NONE:
-                return  # what was known there went its own way
+            if self._shown[source]:
+                return  # what was known there went its own way; an attempt that failed made nothing known
             came.append((self._move_rows[limit - 1], source, path, old, new))
             path = source
         for row, source, target, old, new in reversed(came):
@@ -373,3 +386,7 @@ class Tree:
                 names = sorted(below)
                 yield from names
                 stack.extend(names)
+
+
+def _last(path: bytes) -> bytes:
+    return path.rpartition(b"/")[2]

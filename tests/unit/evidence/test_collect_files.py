@@ -271,6 +271,20 @@ def test_what_is_touched_only_after_its_directory_was_renamed_has_a_past(moves: 
     assert file_gaps(trial) == []
 
 
+def test_a_failed_attempt_before_the_rename_takes_no_past_away() -> None:
+    """``rename(x, d/y)`` fails since ``d/y`` is there; it comes along all the same."""
+    trial = begun()
+    trial.rename("x", "d/y", error=17)
+    trial.rename("d", "e")
+    directory = state(kind=ev.Kind.DIRECTORY)
+    for name, before, after in (("d", directory, None), ("e", None, directory), ("d/y", state("1"), None)):
+        trial.found(name, before, after)
+    trial.found("e/y", None, state("2"))
+    trial.write("e/y")
+    assert kinds(history(trial, b"e/y")) == ["renamed", "modified"]
+    assert file_gaps(trial) == []
+
+
 def test_a_renamed_directory_brings_nothing_that_was_not_there() -> None:
     """A file that nobody made, and that lay nowhere before, is still a gap."""
     assert file_gaps(brought(there=False)) == ["unexplained-change"]

@@ -52,6 +52,29 @@ def test_what_is_meant_itself_is_not_followed() -> None:
     assert changed(trial) == {"link": [True]}
 
 
+def test_another_name_of_a_symlink_leads_where_it_leads() -> None:
+    """A symlink can have several names as a file can, those of before and those of the trial."""
+    trial = ordinary()
+    trial.beginning[absolute("link")] = b"real"
+    trial.file(ev.FileLinked, "link", new_path="d/second")
+    symlink(trial, "own", "real")
+    trial.file(ev.FileLinked, "own", new_path="third")
+    trial.file(ev.FileLinked, "file", new_path="fourth")
+    for name in ("d/second", "third", "fourth"):
+        trial.file(ev.FileChanged, f"{name}/f", **ATTRIBUTE)
+    assert changed(trial) == {"d/real/f": [True], "real/f": [True], "fourth/f": [True]}
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_a_link_to_a_symlink_is_one_to_its_target_where_that_was_meant(*, follows: bool) -> None:
+    """``AT_SYMLINK_FOLLOW``: the target has got another name, and what is changed by that is the target."""
+    trial = ordinary()
+    trial.beginning[absolute("link")] = b"real"
+    trial.file(ev.FileLinked, "link", new_path="name", follows=follows)
+    trial.file(ev.FileChanged, "name", follows=False, **ATTRIBUTE)
+    assert changed(trial).keys() == {"name", "real" if follows else "link"}
+
+
 def test_up_is_from_where_the_symlink_led() -> None:
     """``link/../f`` is beside the target, though by its letters it is beside the link."""
     trial = ordinary()
