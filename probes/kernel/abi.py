@@ -90,6 +90,7 @@ class Look(IntFlag):
     EVERY = 4
     DEVICES = 8
     NAMES = 16
+    HIDDEN = 32
 
 
 class Watch(IntEnum):

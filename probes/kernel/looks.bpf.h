@@ -9,7 +9,9 @@
  *  - What goes by name leaves no open file behind. A call that answers with device and inode (stat and its like) is
  *    decided by what the kernel wrote there, as long as nobody else could have changed it; where it failed, or answers
  *    something else, and a place is shared, it is told whatever its name, and evidence decides.
- *  - For hidden places it is enough that one component of the name is one of theirs: nothing can be read there.
+ *  - For hidden places it is enough that one component of the name is one of theirs: nothing can be read there. Where
+ *    somebody asked for every attempt (a symlink has any name), it is told unless nothing was there, or the answer is
+ *    not the device of what hides them.
  *  - A string that the call itself wrote over is never private.
  */
 #ifndef LOOKS_BPF_H
@@ -240,6 +242,12 @@ static __always_inline struct vfsmount *start_of_path(struct call *c)
 	return file ? FIELD(file, f_path.mnt) : NULL;
 }
 
+/* Whether a hidden place can have answered like this: it has nothing in it, and nobody can go there. */
+static __always_inline bool may_be_hidden(struct call *c)
+{
+	return c->ret < 0 ? c->ret != -ENOENT : c->nr != __NR_chdir;
+}
+
 /* Whether a look-up by name is to be told. */
 __noinline int look_matters(struct call *c, __u64 address, __u32 flags)
 {
@@ -248,7 +256,7 @@ __noinline int look_matters(struct call *c, __u64 address, __u32 flags)
 
 	if (!c)
 		return 0;
-	if (flags & W_LOOK_EVERY) {
+	if (flags & W_LOOK_EVERY || (flags & W_LOOK_HIDDEN && may_be_hidden(c))) {
 		if (!c->device || !(flags & W_LOOK_DEVICES) || c->answer + c->answer_bytes > private_to(c, c->answer))
 			return 1;
 		if (is_watched(c->cgroup, c->device, W_WATCH_DEVICE))
@@ -339,7 +347,13 @@ __noinline int on_look(struct call *c)
 		return 0;
 	address = argument(c, c->shape.path);
 	if (!(flags & W_LOOK_EVERY)) {
-		/* Nothing is shared: hidden places are looked for by name only, and what was found there is known. */
+		/* Nothing is shared: what was found in hidden places is known. No name stands for what is open already. */
+		if (flags & W_LOOK_HIDDEN) {
+			bpf_probe_read_user(&first, 1, (void *)address);
+			if (!first && c->ret >= 0)
+				return 0;
+			read_answer(c);
+		}
 		if (!address || !look_matters(c, address, flags))
 			return 0;
 		read_answer(c);

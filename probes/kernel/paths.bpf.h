@@ -211,14 +211,6 @@ static __always_inline __u32 put_base(struct scratch *s, __u32 off, int dirfd)
 	return put_path(SLOT_CALL, off, (__u64)dentry, (__u64)mnt);
 }
 
-static __always_inline bool is_absolute(__u64 address)
-{
-	char first = 0;
-
-	bpf_probe_read_user(&first, 1, (void *)address);
-	return first == '/';
-}
-
 /* A string of the caller at text[off], without its NUL; returns where it ends. */
 __noinline __u32 put_string(__u32 off, __u64 address, __u64 cgroup)
 {

@@ -30,12 +30,14 @@ class Looks:
         shared: whether there is a shared place: reads are told each time, and look-ups whatever their names.
         devices: of the shared places' file systems, as in `RECORD`; None when stat() may answer with others.
         names: components of paths by which look-ups of hidden places, and of what others left, are known.
+        masks: devices of what hides places of which every attempt is told, by whatever name.
     """
 
     mounts: tuple[int, ...] = ()
     shared: bool = False
     devices: tuple[int, ...] | None = None
     names: tuple[bytes, ...] = ()
+    masks: tuple[int, ...] = ()
 
     def flags(self) -> abi.Look:
         """Give what the programs are to do."""
@@ -44,7 +46,9 @@ class Looks:
             flags |= abi.Look.MOUNTS
         if self.shared:
             flags |= abi.Look.SHARED | abi.Look.EVERY
-        if self.shared and self.devices is not None:
+        if self.masks:
+            flags |= abi.Look.HIDDEN
+        if (self.shared or self.masks) and self.devices is not None:
             flags |= abi.Look.DEVICES
         if self.names:
             flags |= abi.Look.NAMES
@@ -62,7 +66,7 @@ class Looks:
         """Give each ``struct w_watched``."""
         for sort, numbers in (
             (abi.Watch.MOUNT, self.mounts),
-            (abi.Watch.DEVICE, self.devices or ()),
+            (abi.Watch.DEVICE, sorted({*(self.devices or ()), *self.masks})),
             (abi.Watch.NAME, map(hash_name, self.names)),
         ):
             for number in numbers:
@@ -79,7 +83,12 @@ def hash_name(name: bytes) -> int:
 
 
 def plan_looks(
-    mounts: Iterable[HostMount], *, shared: Iterable[bytes], hidden: Iterable[bytes], left: Iterable[bytes] = ()
+    mounts: Iterable[HostMount],
+    *,
+    shared: Iterable[bytes],
+    hidden: Iterable[bytes],
+    left: Iterable[bytes] = (),
+    denied: Iterable[bytes] = (),
 ) -> Looks:
     """Find out what to watch for.
 
@@ -88,18 +97,21 @@ def plan_looks(
         shared: absolute paths of shared places, each with a mount of its own.
         hidden: absolute paths, or globs, of what the trial must not see, whether or not it is there.
         left: components of paths that other trials left.
+        denied: absolute paths of hidden places of which every attempt is to be told.
     """
     places, globs = tuple(shared), tuple(hidden)
     ours = [mount for mount in mounts if any(is_below(mount.path, place) for place in places)]
     masks = frozenset(path for path in globs if not _WILD.intersection(path))
     wild = [path for path in globs if _WILD.intersection(path)]
     covered = [mount for mount in mounts if mount.path in masks or any(_may_cover(mount.path, glob) for glob in wild)]
-    known = all(mount.fstype in _ONE_DEVICE for mount in ours)
+    refused = frozenset(denied)
+    known = (places or refused) and all(mount.fstype in _ONE_DEVICE for mount in ours)
     return Looks(
         mounts=tuple(sorted({mount.mount_id for mount in (*ours, *covered)})),
         shared=bool(places),
-        devices=tuple(sorted({_device(mount) for mount in ours})) if places and known else None,
+        devices=tuple(sorted({_device(mount) for mount in ours})) if known else None,
         names=tuple(sorted({name for name in (*map(_name_of, globs), *left) if name})),
+        masks=tuple(sorted({_device(mount) for mount in covered if mount.path in refused})),
     )
 
 

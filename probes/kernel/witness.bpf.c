@@ -106,6 +106,8 @@ struct call {
 	__u64 inode;		/* of what a look-up found, as the kernel answered; 0: not known */
 	__u32 device;
 	__u32 alone;		/* enum alone */
+	__u32 skipped;		/* of its last path: what only says where that starts from */
+	__u32 pad;
 	__u64 time_ns;		/* when it was looked at; 0 while no clock was read */
 };
 
@@ -186,6 +188,59 @@ static __noinline int tell_file(struct call *c)
 	return end <= TEXT_MAX ? put_bytes(c->cgroup, s, sizeof(struct w_record) + end, W_HOOK_SYSCALL) : 0;
 }
 
+#define START_MAX 32
+#define SLASHES_MAX 4
+
+/* Where a component of a path ends, and the slashes behind it: 0 when it does not end there, or there are too many. */
+static __always_inline __u32 after_component(const char *text, __u32 at)
+{
+	if (!text[at & (START_MAX - 1)])
+		return at;
+	for (__u32 i = 0; i < SLASHES_MAX; i++) {
+		if (text[(at + i) & (START_MAX - 1)] != '/')
+			return i ? at + i : 0;
+	}
+	return 0;
+}
+
+/* The digits of an open descriptor at text[at], and what ends them; 0 for anything else. */
+static __always_inline __u32 after_descriptor(const char *text, __u32 at, int *dirfd)
+{
+	__u32 fd = 0, i;
+	char digit;
+
+	for (i = 0; i < 8; i++) {
+		digit = text[(at + i) & (START_MAX - 1)];
+		if (digit < '0' || digit > '9')
+			break;
+		fd = fd * 10 + digit - '0';
+	}
+	at += i;
+	/* Without a slash it is the descriptor's file that is meant, which may be none of a directory. */
+	if (!i || text[at & (START_MAX - 1)] != '/' || !file_of(fd))
+		return 0;
+	*dirfd = fd;
+	return after_component(text, at);
+}
+
+/*
+ * How much of an absolute path says only where it starts from, as /proc/self/cwd/, /proc/self/fd/N/ and /dev/fd/N/ do;
+ * the directory goes into ``dirfd``. After /proc/self/root an absolute path is left.
+ */
+static __always_inline __u32 says_where_it_starts(const char *text, int *dirfd)
+{
+	*dirfd = AT_FDCWD;
+	if (!bpf_strncmp(text, 8, "/dev/fd/"))
+		return after_descriptor(text, 8, dirfd);
+	if (bpf_strncmp(text, 11, "/proc/self/"))
+		return 0;
+	if (!bpf_strncmp(text + 11, 3, "fd/"))
+		return after_descriptor(text, 14, dirfd);
+	if (!bpf_strncmp(text + 11, 3, "cwd"))
+		return after_component(text, 14);
+	return bpf_strncmp(text + 11, 5, "root/") ? 0 : 15;
+}
+
 /*
  * One path of the caller: where it starts from, unless it is absolute, and its text. No path at all (futimens and its
  * like) means the descriptor, which is the kernel's own. Returns whether the text is in memory of the caller's own.
@@ -193,10 +248,20 @@ static __noinline int tell_file(struct call *c)
 static __always_inline bool put_callers_path(struct call *c, struct scratch *s, int dirfd, __u64 address, __u32 *base,
 					     __u32 *end)
 {
-	if (!address || !is_absolute(address))
+	char text[START_MAX] = {};
+	int named = AT_FDCWD;
+
+	c->skipped = 0;
+	if (address)
+		bpf_probe_read_user_str(text, sizeof(text), (void *)address);
+	if (text[0] == '/') {
+		c->skipped = says_where_it_starts(text, &named);
+		dirfd = named;
+	}
+	if (text[c->skipped & (START_MAX - 1)] != '/')
 		*base = put_base(s, *base, dirfd);
-	*end = put_string(*base, address, c->cgroup);
-	return address ? address + (*end - *base) < private_to(c, address) : is_private_call(c);
+	*end = put_string(*base, address ? address + c->skipped : 0, c->cgroup);
+	return address ? address + c->skipped + (*end - *base) < private_to(c, address) : is_private_call(c);
 }
 
 static __always_inline int starts_from(struct call *c, __s8 dirfd)
@@ -306,7 +371,7 @@ static __noinline int tell_path(struct call *c)
 	private &= put_callers_path(c, s, fd, address, &base, &end);
 	s->record.len[0] = base;
 	s->record.len[1] = end - base;
-	if (c->answer_bytes && overlaps(argument(c, c->shape.path), end - base + 1, c))
+	if (c->answer_bytes && overlaps(argument(c, c->shape.path), c->skipped + end - base + 1, c))
 		private = false;
 	if (c->shape.class != S_LOOK && c->shape.path2 >= 0) {
 		base2 = end;

@@ -127,6 +127,7 @@ enum w_look {
 	W_LOOK_EVERY = 4,	/* every look-up by name is told, unless it is known to have led elsewhere */
 	W_LOOK_DEVICES = 8,	/* the devices of shared places are known, and stat() tells them as they are */
 	W_LOOK_NAMES = 16,	/* look-ups are told by the components of their names */
+	W_LOOK_HIDDEN = 32,	/* look-ups that hidden places may have answered are told, too: a name need not say it */
 };
 
 enum w_watch {

@@ -141,14 +141,21 @@ def _collect(trial: Trial, stage: Stage | InPlace, outgoing: Outgoing, on_disk: 
             before=before, after=after, elsewhere=tuple(in_log.get(path, path) for path in found.elsewhere)
         )
 
+    def beginning(path: bytes) -> bytes | None:
+        return stage.beginning(on_disk.get(path, path))
+
+    def links(paths: Sequence[bytes]) -> dict[bytes, bytes]:
+        before = {path: text for path in paths if (text := beginning(path))}
+        return read_links(paths) | before
+
     def whole() -> tuple[Facts, str, int]:
         recorder = Recorder(
             prepared.run.path / recorded.NAME,
             observe,
             lambda: (in_log.get(path, path) for path in changed(trial, stage.changed)),
-            links=read_links,
+            links=links,
             aliases=aliases,
-            beginning=lambda path: stage.beginning(on_disk.get(path, path)),
+            beginning=beginning,
         )
         facts = collect(
             outgoing.through(_read(trial)),

@@ -16,7 +16,8 @@ class PlaceDeclared(Event, frozen=True, kw_only=True):
         hidden: it must not be seen; else it is shared.
         workspace: it is the workspace, which is written in place.
         watched: whoever else changes it is seen, but for what `PlaceUnwatched` tells.
-        devices: of the file systems of a shared place, as file events have them; empty when they prove nothing.
+        devices: of the file systems of a shared place, or of what lies over a hidden one, as file events have them;
+            empty when they prove nothing.
         total: how many places were declared: all of them are told before the trial is released.
     """
 

@@ -144,7 +144,7 @@ def _collect(
     requests, unread = folds.requests.finish()
     contacts, noted = folds.contacts.contacts(cast), folds.noted(cast)
     lives = _Lives(processes, line)
-    met = folds.looks.finish(cast, disk.links, lives.last_exit_ns)
+    met = folds.looks.finish(cast, disk.links, lives.last_exit_ns, Followed(folds.files, disk.beginning).names)
     places = Places(policy, workspace, shared=folds.looks.shared(), looked_at=folds.grades.footprint())
     own = disk._replace(observe=met.without_foreign(disk.observe), changed=lambda: met.unexplained(disk.changed()))
     files, file_gaps = _collect_files(folds.files, cast, places, (line, processes, folds.reached(processes)), own)
@@ -312,7 +312,6 @@ def _collect_files(
     """Write every history and check it against the disk, a batch at a time; then what changed without a history."""
     line, processes, reached = trial
     observe = disk.observe
-    Followed(fold, disk.beginning)
     shared = disk.aliases(fold.linked)
     tree = Tree(fold, cast, shared)
     fold.forget_index()

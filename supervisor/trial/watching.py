@@ -84,7 +84,13 @@ def watched(trial: Trial, writers: PlaceWatch | None) -> Iterator[None]:
     shown = {path: view.shown_at(path) for path in declared.shared}
     everywhere = [name for names in shown.values() for name in names]
     trial.left_names = names_left(prepared.home.path)
-    looks = plan_looks(mounts, shared=(*everywhere, *in_place), hidden=declared.hidden, left=trial.left_names)
+    looks = plan_looks(
+        mounts,
+        shared=(*everywhere, *in_place),
+        hidden=declared.hidden,
+        left=trial.left_names,
+        denied=tuple(declared.denied),
+    )
     trial.witness.look_for(looks)
     places = [
         *((path, (named, *shown[path]), "shared") for path, named in declared.shared.items()),
@@ -99,7 +105,7 @@ def watched(trial: Trial, writers: PlaceWatch | None) -> Iterator[None]:
             hidden=sort == "hidden",
             workspace=sort == "workspace",
             watched=sort == "shared" or (sort == "workspace" and not _is_remote(path)),
-            devices=() if sort == "hidden" else looks.devices or (),
+            devices=looks.masks if sort == "hidden" else looks.devices or (),
             total=len(places),
         )
     overlays = overlay_devices(mounts) if declared.linked else ()

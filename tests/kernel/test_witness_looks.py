@@ -195,6 +195,25 @@ for name in ('/nowhere/answers/key', 'answers', '/nowhere/answersheet', '/nowher
     assert not [event for event in told if event.path == b"/nowhere/key"]
 
 
+def test_of_what_is_hidden_each_attempt_is_told_whatever_its_name(place: Path) -> None:
+    """Refusals, and answers with the device of the mask; not what is absent, what is elsewhere, or open already."""
+    code = """
+os.symlink(sys.argv[1] + '/stat', sys.argv[2]); os.chdir('/')
+for name in (sys.argv[1] + '/stat', sys.argv[2], sys.argv[2] + '/below', '/proc/version', '/nowhere'):
+    os.path.exists(name)
+os.fstat(0); os.open(sys.argv[2] + '/below', os.O_PATH)
+"""
+    looks = Looks(names=(b"answers",), devices=(), masks=shared(place).devices or ())
+    link = place / "to-a-mask"
+    with WitnessLab() as lab:
+        lab.witness.look_for(looks)
+        seen = lab.finish(lab.python(code, place, link))
+    told = [event for event in seen.of(FileEvent) if isinstance(event, FileLookedUp | FileOpened) and event.error != 2]
+    named = [event.path for event in told if event.path.startswith(bytes(place))]
+    assert named == [bytes(place / "stat"), bytes(link), bytes(link / "below"), bytes(link / "below")]
+    assert not [event for event in told if event.path in {b"/proc/version", b"/nowhere"}]
+
+
 def test_a_name_that_the_answer_was_written_over_is_not_believed(place: Path) -> None:
     """stat(p, p): the string is gone when the call returns, and what stands there is not taken for it."""
     code = """

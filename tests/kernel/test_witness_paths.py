@@ -10,8 +10,10 @@ import pytest
 from witness_builder import WitnessLab, witnessed, witnessed_c
 
 from supervisor.events import (
+    FileCreated,
     FileDeleted,
     FileOpened,
+    FileRenamed,
     FileWritten,
 )
 
@@ -35,6 +37,41 @@ def test_absolute_paths_need_no_descriptor(tmp_path: Path) -> None:
     assert deleted.path == bytes(tmp_path / "f")
     assert not deleted.path_truncated
     assert deleted.error is None
+
+
+@pytest.mark.parametrize(
+    "start", ["/proc/self/cwd/", "/proc/self/cwd//", "/proc/self/fd/%d/", "/dev/fd/%d//", "/proc/self/root%s/"]
+)
+def test_names_that_begin_where_the_caller_is_are_told_from_there(start: str, tmp_path: Path) -> None:
+    """The kernel's own path of a directory or descriptor stands in the place of a name that only points at it."""
+    here = tmp_path / "here"
+    here.mkdir()
+    code = f"""
+d = os.open('.', os.O_RDONLY)
+start = {start!r}
+start = start % (d if '%d' in start else os.getcwd()) if '%' in start else start
+os.mkdir(start + 'made'); os.rename(start + 'made', start + 'moved'); os.rmdir(start + '../here/moved')
+try: os.mkdir(start + 'no/where')
+except OSError: pass
+"""
+    seen = witnessed(IN_PLACE + code, here)
+    assert [event.path for event in seen.of(FileCreated)] == [bytes(here / "made"), bytes(here / "no" / "where")]
+    assert [event.new_path for event in seen.of(FileRenamed)] == [bytes(here / "moved")]
+    deleted = seen.one(FileDeleted)
+    assert deleted.path == bytes(here / "moved")
+    assert deleted.verified
+
+
+@pytest.mark.parametrize("start", ["/proc/self/fd/77/", "/proc/self/cwdx/", "/proc/self/fd/", "/proc/self/fd/x/"])
+def test_names_that_only_look_like_it_are_told_as_they_are(start: str, tmp_path: Path) -> None:
+    """A descriptor that is not open leads nowhere."""
+    code = f"""
+try: os.mkdir({start!r} + 'made')
+except OSError: pass
+"""
+    created = witnessed(IN_PLACE + code, tmp_path).one(FileCreated)
+    assert created.path == (start + "made").encode()
+    assert created.error
 
 
 def test_long_names_are_whole(tmp_path: Path) -> None:

@@ -29,6 +29,9 @@ echo 2 > shared/restored; echo 1 > shared/restored
 (cd shared/listed && test -e relative)
 test -e /proc/self/root$PWD/shared/rooted
 cat answers/key; ls answers; test -e answers/other; ln -s $PWD/answers $PWD/notes/found; cat notes/found/key
+test -e notes/found/looked; test -e notes/found; ls -l notes >/dev/null; cat /proc/self/cwd/answers/magic
+ln notes/found notes/second; cat notes/second/hard; mkdir notes/d; mv notes/second notes/d/; mv notes/d notes/e
+cat notes/e/second/moved
 echo ok > notes/allowed; echo no > draft; echo no > /usr/elsewhere; echo no >> existing; rm existing; mkdir made
 chmod 600 existing; mv existing notes/; ln existing notes/hard; echo t > /tmp/own
 touch shared/ready; while [ ! -e shared/go ]; do sleep 0.02; done
@@ -177,7 +180,8 @@ def test_hidden_places_show_nothing(told: Told) -> None:
 def test_every_attempt_on_a_hidden_place_is_a_violation(told: Told) -> None:
     """To open, to list and to look up, each with its event; also through a link that the trial made."""
     tried = {(Path(os.fsdecode(one.path)).name, one.how) for one in told.facts.denied}
-    assert tried >= {("key", "looked"), ("answers", "looked"), ("other", "looked")}
+    wanted = ("key", "answers", "other", "looked", "magic", "hard", "moved")
+    assert tried >= {(name, "looked") for name in wanted}
     texts = [one for one in told.ran.report["scope"]["violations"] if one["rule"] == "read-denied"]
     assert any("answers/key" in one["text"] and one["events"] for one in texts)
     through = {number for one in told.facts.denied for number in one.events}

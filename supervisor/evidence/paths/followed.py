@@ -24,6 +24,7 @@ _ASIDE = b"\0"
 """Ends the name that a thing has while it changes places with another: no path has it."""
 _FOLLOWING = code_set(Code.MODIFIED, Code.RESIZED, Code.ATTRIBUTES, Code.TIMES)
 _MAKING = code_set(Code.CREATED, Code.LINKED_HERE, Code.RENAMED_HERE, Code.EXCHANGED)
+_NAMING = code_set(Code.LINKED_HERE, Code.RENAMED_HERE, Code.EXCHANGED)
 _TWO_NAMES = code_set(Code.RENAMED_AWAY, Code.RENAMED_HERE, Code.EXCHANGED, Code.LINKED_FROM, Code.LINKED_HERE)
 _OPEN_FILES = b"/proc/self/fd"
 _DEVICES: Mapping[bytes, bytes] = {
@@ -59,6 +60,15 @@ class Followed:
         self._crossed: defaultdict[bytes, list[int]] = defaultdict(list)
         self._walk()
         self._doubt()
+
+    def names(self) -> dict[int, tuple[bytes, bytes]]:
+        """Give the real paths, old and new, of what got another name, by the number of the event."""
+        rows, paths = self._rows, self._fold.paths
+        return {
+            rows.number[row]: (paths[rows.other[row]] if rows.other[row] >= 0 else b"", paths[rows.path[row]])
+            for row in range(len(rows))
+            if _NAMING >> rows.code[row] & 1 and not rows.error[row]
+        }
 
     def _walk(self) -> None:
         rows = self._rows

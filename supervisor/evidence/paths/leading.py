@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _MOST = 64
+_MOST_NAMES = 1024
 _MAGIC = re.compile(rb"/proc/(?:self|thread-self|[0-9]+)(?:/task/[0-9]+)?/(root|cwd|exe|fd|map_files)\b")
 
 ReadLinks = Callable[[Sequence[bytes]], Mapping[bytes, bytes]]
@@ -24,12 +25,15 @@ def no_links(_paths: Sequence[bytes]) -> Mapping[bytes, bytes]:
 
 
 class Leading:
-    """Follows names; asks the host once for each path."""
+    """Follows names; asks the host once for each path. What is made and moved is told before anything is followed."""
 
     def __init__(self, links: ReadLinks) -> None:
         """Know of no symlink yet."""
         self._links = links
         self._made: defaultdict[bytes, set[bytes]] = defaultdict(set)
+        self._came: defaultdict[bytes, set[bytes]] = defaultdict(set)
+        self._left: set[bytes] = set()
+        self._former: dict[bytes, tuple[tuple[bytes, ...], bool]] = {}
         self._host: dict[bytes, bytes | None] = {}
 
     def made(self, path: bytes, text: bytes) -> None:
@@ -37,13 +41,14 @@ class Leading:
         self._made[path].add(text)
 
     def moved(self, old: bytes, new: bytes) -> None:
-        """Take note of a rename: what was below the old name may be a symlink below the new one."""
-        for path in [path for path in self._made if path == old or path.startswith(old + b"/")]:
-            self._made[new + path[len(old) :]] |= self._made[path]
+        """Take note of a rename, or of another name: what was, or lay below, the old name may be at the new one."""
+        self._came[new].add(old)
+        self._left.add(old)
 
     def ask(self, paths: Iterable[bytes]) -> None:
         """Ask the host at once about every name on the way of some paths."""
-        wanted = {name for path in paths for name in _names(path)} - self._host.keys()
+        names = {name for path in paths for name in _names(path)}
+        wanted = {former for name in names for former in self._names_of(name)[0]} - self._host.keys()
         if wanted:
             found = self._links(sorted(wanted))
             self._host.update((path, found.get(path)) for path in wanted)
@@ -60,6 +65,7 @@ class Leading:
                 led = [name[magic.end() :] or b"/"] if magic[1] == b"root" else []
             else:
                 led = self._led(name)
+                known &= self._names_of(name)[1]
             for other in led:
                 if other not in found:
                     found[other] = None
@@ -73,12 +79,16 @@ class Leading:
                 rest = path[len(name) + 1 :]
                 above = posixpath.dirname(name)
                 return [posixpath.normpath(posixpath.join(above, text, rest)) for text in sorted(texts)] + (
-                    self._beyond(path, name) if name in self._made else []
+                    [] if self._stays(name) else self._beyond(path, name)
                 )
         return []
 
+    def _stays(self, name: bytes) -> bool:
+        """Tell whether the host's link at a name was there from the beginning and did not go away by a rename."""
+        return name not in self._made and self._names_of(name)[0] == (name,) and self._left.isdisjoint(_names(name))
+
     def _beyond(self, path: bytes, name: bytes) -> list[bytes]:
-        """Give where a path leads if a link that the trial made was not there at the time."""
+        """Give where a path leads if a link that the trial made or moved was not there at the time."""
         for longer in _names(path):
             if len(longer) > len(name) and (texts := self._texts(longer)):
                 rest, above = path[len(longer) + 1 :], posixpath.dirname(longer)
@@ -86,10 +96,29 @@ class Leading:
         return []
 
     def _texts(self, name: bytes) -> set[bytes]:
-        if name not in self._host:
-            self._host[name] = self._links([name]).get(name)
-        text = self._host[name]
-        return self._made.get(name, set()) | ({text} if text else set())
+        """Give the texts that a name may have had as a symlink."""
+        texts: set[bytes] = set()
+        for former in self._names_of(name)[0]:
+            if former not in self._host:
+                self._host[former] = self._links([former]).get(former)
+            text = self._host[former]
+            texts |= self._made.get(former, set()) | ({text} if text else set())
+        return texts
+
+    def _names_of(self, name: bytes) -> tuple[tuple[bytes, ...], bool]:
+        """Give every name that the thing at a path may have had, itself first, and whether those are all."""
+        if not self._came:
+            return (name,), True
+        if name not in self._former:
+            found, waiting = dict.fromkeys((name,)), [name]
+            while waiting and len(found) < _MOST_NAMES:
+                path = waiting.pop()
+                others = (old + path[len(new) :] for new in _names(path) for old in self._came.get(new, ()))
+                new_ones = dict.fromkeys(other for other in others if other not in found)
+                found |= new_ones
+                waiting += new_ones
+            self._former[name] = tuple(found), not waiting
+        return self._former[name]
 
 
 def _names(path: bytes) -> list[bytes]:

@@ -205,17 +205,24 @@ class LookFold:
 
     # -- when all is known ---------------------------------------------------------------------------------------
 
-    def finish(self, cast: Cast, links: ReadLinks, ended_ns: Callable[[ProcessKey | None], int]) -> Met:
+    def finish(
+        self,
+        cast: Cast,
+        links: ReadLinks,
+        ended_ns: Callable[[ProcessKey | None], int],
+        names: Callable[[], Mapping[int, tuple[bytes, bytes]]] = dict,
+    ) -> Met:
         """Sort the contacts.
 
         Args:
             cast: who belongs to the box itself.
-            links: the host's symlinks.
+            links: the symlinks of before the trial.
             ended_ns: until when a process, or one that it forked, was there.
+            names: gives the real paths, old and new, of what got another name, by the number of the event.
         """
         if not self._wanted:
             return Met()
-        return _Sorting(self, cast, links, ended_ns).sort()
+        return _Sorting(self, cast, links, ended_ns).sort(names())
 
 
 def _opened(event: FileOpened, look: Look) -> Iterator[Look]:
@@ -347,20 +354,28 @@ class _Sorting:
         self._shared = _Places([place for place in declared if not place.hidden])
         self._hidden = _Places([place for place in declared if place.hidden])
         self._shares = any(not place.hidden for place in declared)
-        self._devices = frozenset(device for place in declared for device in place.devices)
+        self._hides = any(place.hidden for place in declared)
+        self._devices = frozenset(device for place in declared if not place.hidden for device in place.devices)
+        self._masks = frozenset(device for place in declared if place.hidden for device in place.devices)
         self._leading = Leading(links)
         self._inodes: dict[tuple[int, int], bytes] = {}
         self._touched: dict[tuple[bytes, str, ProcessKey | None, int | None], _Span] = {}
         self._tried: dict[tuple[bytes, str, ProcessKey | None], tuple[Numbers, list[int | None]]] = {}
         self._doubts: list[Look] = []
+        self._refused: list[Look] = []
 
-    def sort(self) -> Met:
+    def sort(self, names: Mapping[int, tuple[bytes, bytes]]) -> Met:
         fold = self._fold
-        for event in sorted(fold.links, key=lambda one: one.n):
-            if event.error is None and isinstance(event, FileLinked) and event.symbolic:
-                self._leading.made(event.new_path, event.path)
-            elif event.error is None and isinstance(event, FileRenamed):
-                self._leading.moved(event.path, event.new_path)
+        for event in fold.links:
+            if event.error is not None:
+                continue
+            old, new = names.get(event.n, (event.path, event.new_path))
+            if isinstance(event, FileLinked) and event.symbolic:
+                self._leading.made(new, event.path)
+                continue
+            self._leading.moved(old, new)
+            if isinstance(event, FileRenamed) and event.exchange:
+                self._leading.moved(new, old)
         looks = [
             look
             for look in sorted(fold.looks, key=lambda one: (one.at_ns, one.number))
@@ -378,12 +393,15 @@ class _Sorting:
         return self._shared.find(path) is not None or self._hidden.find(path) is not None
 
     def _sort_one(self, look: Look) -> None:
-        if look.by_name and look.verified and look.device and self._devices and look.device not in self._devices:
-            paths: tuple[bytes, ...] = (look.path,)  # the kernel answered with what it found
+        # The kernel answered with what it found.
+        device = look.device if look.by_name and look.verified else 0
+        if device and self._devices and device not in self._devices | self._masks:
+            paths: tuple[bytes, ...] = (look.path,)
             known = True
         else:
             paths, known = self._follow(look)
-        hidden = next((path for name in paths if (path := self._hidden.find(name)) is not None), None)
+        seen = () if device and self._masks and device not in self._masks else paths
+        hidden = next((path for name in seen if (path := self._hidden.find(name)) is not None), None)
         if hidden is not None:
             self._try(hidden, look)
             return
@@ -392,8 +410,11 @@ class _Sorting:
             shared = self._inodes.get((look.device, look.inode)) if look.inode else None
         if shared is not None:
             self._touch(shared, look)
-        elif look.by_name and self._shares and not (look.verified and known):
-            self._doubts.append(look)
+        elif look.by_name and not (look.verified and known):
+            if self._shares:
+                self._doubts.append(look)
+            if self._hides and look.error == errno.EACCES:
+                self._refused.append(look)
 
     def _follow(self, look: Look) -> tuple[tuple[bytes, ...], bool]:
         if not look.by_name:
@@ -457,12 +478,18 @@ class _Sorting:
 
     def _gaps(self) -> Iterator[Gap]:
         if self._doubts and not self._touched:
-            names = listed([show(path) for path in dict.fromkeys(look.path for look in self._doubts)])
-            text = f"look-ups that the trial could have made look like others, while a place was shared: {names}"
-            events = tuple(sorted(look.number for look in self._doubts)[:_NAMED_GAPS])
-            costs = frozenset({"separation"})
-            yield Gap(route=Route.FILE, rule="unverified-look-ups", text=text, events=events, costs=costs)
+            text = "look-ups that the trial could have made look like others, while a place was shared"
+            yield _doubtful("unverified-look-ups", text, self._doubts, "separation")
+        if self._refused:
+            text = "refused, by names that do not say where they led, while something is not to be read"
+            yield _doubtful("unverified-refusals", text, self._refused, "scope")
         for event in sorted(self._fold.unwatched, key=lambda one: one.n):
             text = f"{show(event.path)}: changes by others may have gone unseen: {event.why}"
             costs = frozenset({"separation", "finality"})
             yield Gap(route=Route.FILE, rule="unwatched-place", text=text, events=(event.n,), costs=costs)
+
+
+def _doubtful(rule: str, text: str, looks: list[Look], cost: str) -> Gap:
+    names = listed([show(path) for path in dict.fromkeys(look.path for look in looks)])
+    events = tuple(sorted(look.number for look in looks)[:_NAMED_GAPS])
+    return Gap(route=Route.FILE, rule=rule, text=f"{text}: {names}", events=events, costs=frozenset({cost}))

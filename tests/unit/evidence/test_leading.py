@@ -43,6 +43,33 @@ def test_a_link_is_still_known_after_its_directory_was_renamed() -> None:
     assert b"/shared/f" in follower.follow(b"/w/two/link/f")[0]
 
 
+def test_a_link_of_the_host_is_known_after_its_directory_was_renamed() -> None:
+    """It lies at the new name then, once or several times removed; what was there may be asked for later only."""
+    follower = leading({b"/w/one/link": b"/shared"})
+    follower.moved(b"/w/one", b"/w/two")
+    follower.moved(b"/w/two", b"/three")
+    follower.ask([b"/three/link/f"])
+    found, known = follower.follow(b"/three/link/f")
+    assert b"/shared/f" in found
+    assert known
+    assert b"/shared/f" not in follower.follow(b"/four/link/f")[0]
+
+
+def test_a_link_that_went_away_may_have_been_there_or_not() -> None:
+    """Both meanings are given: that of the link, and that of what came into its place."""
+    follower = leading({b"/w/x": b"/shared", b"/w/x/y": b"/host"})
+    follower.moved(b"/w/x", b"/elsewhere")
+    assert set(follower.follow(b"/w/x/y")[0]) == {b"/w/x/y", b"/shared/y", b"/host"}
+
+
+def test_renames_without_end_are_not_followed_without_end() -> None:
+    """Directories that go round and round give ever longer names: that not all are known is said."""
+    follower = leading()
+    follower.moved(b"/b/x", b"/t")
+    follower.moved(b"/t/q", b"/b")
+    assert follower.follow(b"/t/f")[1] is False
+
+
 def test_what_proc_calls_the_root_is_the_root_and_the_rest_is_not_known() -> None:
     """/proc/PID/root leads to the box's own root; cwd and fd lead wherever that process was."""
     assert leading().follow(b"/proc/self/root/shared/x") == ((b"/proc/self/root/shared/x", b"/shared/x"), True)

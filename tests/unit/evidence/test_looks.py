@@ -304,6 +304,60 @@ def test_hidden_places_are_tried_not_touched() -> None:
     assert "EACCES" in scope.violations[0].text
 
 
+LINK = {WORK + b"/d/link": HIDDEN}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "new", "fields", "seen"),
+    [
+        (ev.FileRenamed, "d", "e", {}, "e/link/f"),
+        (ev.FileRenamed, "other", "d", {"exchange": True}, "other/link/f"),
+        (ev.FileLinked, "d/link", "hard", {}, "hard/f"),
+    ],
+)
+def test_a_link_to_a_hidden_place_leads_there_by_every_name(
+    kind: type[ev.Event], name: str, new: str, fields: dict[str, object], seen: str
+) -> None:
+    """What was opened by it is an attempt, though the host has no link of that name."""
+    trial = begun()
+    trial.file(kind, name, new_path=new, **fields)
+    trial.file(ev.FileOpened, seen, reads=True, writes=False, error=errno.EACCES)
+    assert [look.path for look in told(trial, host=LINK).denied] == [HIDDEN + b"/f"]
+
+
+def test_the_kernels_answer_says_whether_a_hidden_place_was_met() -> None:
+    """``lstat`` of a link that leads there is no attempt; ``stat`` is one, by the device of what hides the place."""
+    trial = Transcript()
+    trial.add(ev.PlaceDeclared, process=None, path=HIDDEN, hidden=True, devices=(DEVICE,), total=1)
+    trial.begin()
+    for device in (ELSEWHERE, DEVICE):
+        look(trial, WORK + b"/d/link", device=device, inode=5)
+    (denied,) = told(trial, host=LINK).denied
+    assert len(denied.events) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"), [(b"allowed", {"verified": False}), (b"/proc/7/cwd/f", {}), (b"/proc/self/fd/9/f", {})]
+)
+def test_a_refusal_that_may_have_been_a_hidden_places_leaves_scope_open(path: bytes, fields: dict[str, object]) -> None:
+    """Its name could have been another one, or does not say where it led: nobody knows that it was no attempt."""
+    trial = begun()
+    trial.file(ev.FileOpened, path, reads=True, writes=False, error=errno.EACCES, **fields)
+    facts = told(trial, policy=policy_for(files=replace(FILES, shared=())))
+    assert [gap.rule for one in facts.coverage for gap in one.gaps if "scope" in gap.costs] == ["unverified-refusals"]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"verified": True, "error": errno.EACCES}, {"verified": False, "error": errno.ENOENT}]
+)
+def test_a_refusal_elsewhere_and_what_was_not_there_leave_scope_closed(fields: dict[str, object]) -> None:
+    """The keeping side: a name that is believed was refused by something else, and hidden places do not look absent."""
+    trial = begun()
+    trial.file(ev.FileOpened, "allowed", reads=True, writes=False, **fields)
+    facts = told(trial)
+    assert not [gap for one in facts.coverage for gap in one.gaps if "scope" in gap.costs]
+
+
 def test_a_trial_that_looks_elsewhere_is_clean() -> None:
     """The keeping twin."""
     trial = begun()

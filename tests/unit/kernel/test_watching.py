@@ -51,6 +51,18 @@ def test_hidden_places_are_masks_and_names() -> None:
     assert looks.flags() == Look.MOUNTS | Look.NAMES
 
 
+def test_of_what_is_not_to_be_read_every_attempt_is_told() -> None:
+    """Whatever its name: what an answer that met the mask looks like is known, and all others are left out."""
+    looks = plan_looks(BOX, shared=[], hidden=[b"/root/.ssh", b"/root/.aws"], denied=[b"/root/.ssh"])
+    (mask,) = [mount for mount in BOX if mount.path == b"/root/.ssh"]
+    major, minor = mask.device.split(b":")
+    assert looks.masks == (int(major) << 20 | int(minor),)
+    assert looks.devices == ()
+    assert looks.flags() == Look.MOUNTS | Look.NAMES | Look.HIDDEN | Look.DEVICES
+    watched = {abi.WATCHED.unpack(entry)[1:3] for entry in looks.entries(7)}
+    assert (looks.masks[0], abi.Watch.DEVICE) in watched
+
+
 def test_nothing_declared_is_nothing_told() -> None:
     """A trial without shared and hidden places has no flags, so that the programs do not even look."""
     looks = plan_looks(BOX, shared=[], hidden=[])
