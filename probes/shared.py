@@ -193,8 +193,10 @@ class PlaceWatch:
         if above is None:
             return
         path = above + b"/" + os.fsencode(event.name) if event.name else above
+        # What happens to a directory itself its parent tells, at once: it is deleted only when nobody has it open.
+        told = 0 if above in self._places else flags.DELETE_SELF | flags.MOVE_SELF
         for flag, change in self._changes.items():
-            if event.mask & flag:
+            if event.mask & flag & ~told:
                 self._see(path, change, seen_ns)
         if event.mask & flags.ISDIR and event.name:
             self._follow_directory(event, path, seen_ns)

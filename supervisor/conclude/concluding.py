@@ -83,7 +83,7 @@ def conclude(trial: Trial, stage: Stage | InPlace, signals: Signals) -> Outcome:
     )
     trial.room.persist(trial.signer.stop)
     record_left(trial)
-    record_foreign(trial, _read(trial))
+    record_foreign(trial, _read(trial), lambda paths: _links_of(stage, paths))
     if isinstance(stage, Stage):
         stage.rest()
     outgoing = Outgoing(trial.prepared.credentials)
@@ -119,6 +119,11 @@ def _read(trial: Trial) -> Iterator[Event]:
     return read_events(trial.prepared.run.log, lambda slab, first: decode_slab(slab, first, machine))
 
 
+def _links_of(stage: Stage | InPlace, paths: Sequence[bytes]) -> dict[bytes, bytes]:
+    """Give the text of each path that was a symlink before the trial, also where the trial removed it in place."""
+    return read_links(paths) | {path: text for path in paths if (text := stage.beginning(path))}
+
+
 def _collect(trial: Trial, stage: Stage | InPlace, outgoing: Outgoing, on_disk: Mapping[bytes, bytes]) -> Facts:
     """Fold the log, and keep what was found on disk: with it the log alone tells the same again.
 
@@ -145,8 +150,8 @@ def _collect(trial: Trial, stage: Stage | InPlace, outgoing: Outgoing, on_disk: 
         return stage.beginning(on_disk.get(path, path))
 
     def links(paths: Sequence[bytes]) -> dict[bytes, bytes]:
-        before = {path: text for path in paths if (text := beginning(path))}
-        return read_links(paths) | before
+        found = _links_of(stage, [on_disk.get(path, path) for path in paths])
+        return {in_log.get(path, path): text for path, text in found.items()}
 
     def whole() -> tuple[Facts, str, int]:
         recorder = Recorder(

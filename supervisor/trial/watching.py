@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from probes.shared import PlaceWatch
     from supervisor.evidence.collect import Observe
     from supervisor.evidence.file_facts import Observed, SharedNames
+    from supervisor.evidence.paths.leading import ReadLinks
     from supervisor.launch.stage.inplace import InPlace
     from supervisor.launch.stage.sharing import SharedStates
     from supervisor.launch.stage.stage import Stage
@@ -138,7 +139,7 @@ def _shared(trial: Trial, shown: Mapping[bytes, tuple[bytes, ...]]) -> Iterator[
         yield Sharing(watch=watch, states=states)
 
 
-def record_foreign(trial: Trial, events: Iterable[Event]) -> None:
+def record_foreign(trial: Trial, events: Iterable[Event], links: ReadLinks) -> None:
     """Record what others did to places that are written in place, and when they may have gone unseen.
 
     The watch has ended then.
@@ -146,6 +147,7 @@ def record_foreign(trial: Trial, events: Iterable[Event]) -> None:
     Args:
         trial: of which nothing is alive.
         events: of the whole log so far.
+        links: gives the symlinks of before the trial among some paths.
     """
     watches = [trial.sharing.watch] if trial.sharing is not None else []
     watches += [trial.writers] if trial.writers is not None else []
@@ -157,7 +159,7 @@ def record_foreign(trial: Trial, events: Iterable[Event]) -> None:
         _record_held(trial, trial.writers)
     seen = [watch.finish() for watch in watches]
     sightings = [sight for one in seen for sight in one.sightings]
-    for sight in find_foreign(sightings, events) if sightings else ():
+    for sight in find_foreign(sightings, events, links) if sightings else ():
         trial.record(
             PlaceChanged,
             origin=Origin.SERVICE,

@@ -193,6 +193,23 @@ def test_without_a_foreign_writer_a_direct_run_can_be_final(lab: Lab) -> None:
     assert (ran.finality, ran.scope) == ("final", "clean")
 
 
+HELD = """
+mkdir -p h/d h/e; echo 1 > h/e/f; ln -s h/e way; exec 3<h/d 4>>h/e/f
+rmdir h/d; mv h/e h/moved; ln -sfn h/moved way; chmod 700 way
+sleep 0.5; echo 2 >&4; exec 3>&- 4>&-
+mkdir h/new; mv h/moved h/new/; sleep 0.5
+"""
+
+
+def test_what_the_trial_holds_open_while_it_moves_and_removes_it_is_its_own(lab: Lab) -> None:
+    """A removed directory ends when it is closed; a file is closed under another name than it was opened by."""
+    make(lab)
+    ran = lab.run("--direct", "--", "bash", "-ec", HELD)
+    assert ran.code == 0, ran.err
+    assert foreign(lab) == set()
+    assert (ran.finality, ran.scope) == ("final", "clean")
+
+
 WHITEOUT = """
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)

@@ -25,7 +25,7 @@ def no_links(_paths: Sequence[bytes]) -> Mapping[bytes, bytes]:
 
 
 class Leading:
-    """Follows names; asks the host once for each path. What is made and moved is told before anything is followed."""
+    """Follows names, by what was told so far of what was made and moved; asks the host once for each path."""
 
     def __init__(self, links: ReadLinks) -> None:
         """Know of no symlink yet."""
@@ -44,11 +44,12 @@ class Leading:
         """Take note of a rename, or of another name: what was, or lay below, the old name may be at the new one."""
         self._came[new].add(old)
         self._left.add(old)
+        self._former.clear()
 
     def ask(self, paths: Iterable[bytes]) -> None:
         """Ask the host at once about every name on the way of some paths."""
         names = {name for path in paths for name in _names(path)}
-        wanted = {former for name in names for former in self._names_of(name)[0]} - self._host.keys()
+        wanted = {former for name in names for former in self.names_of(name)[0]} - self._host.keys()
         if wanted:
             found = self._links(sorted(wanted))
             self._host.update((path, found.get(path)) for path in wanted)
@@ -65,12 +66,27 @@ class Leading:
                 led = [name[magic.end() :] or b"/"] if magic[1] == b"root" else []
             else:
                 led = self._led(name)
-                known &= self._names_of(name)[1]
+                known &= self.names_of(name)[1]
             for other in led:
                 if other not in found:
                     found[other] = None
                     waiting.append(other)
         return tuple(found), known
+
+    def names_of(self, name: bytes) -> tuple[tuple[bytes, ...], bool]:
+        """Give every name that the thing at a path may have had, itself first, and whether those are all."""
+        if not self._came:
+            return (name,), True
+        if name not in self._former:
+            found, waiting = dict.fromkeys((name,)), [name]
+            while waiting and len(found) < _MOST_NAMES:
+                path = waiting.pop()
+                others = (old + path[len(new) :] for new in _names(path) for old in self._came.get(new, ()))
+                new_ones = dict.fromkeys(other for other in others if other not in found)
+                found |= new_ones
+                waiting += new_ones
+            self._former[name] = tuple(found), not waiting
+        return self._former[name]
 
     def _led(self, path: bytes) -> list[bytes]:
         """Give where a path leads by the first symlink on its way, for each that may have been there."""
@@ -85,7 +101,7 @@ class Leading:
 
     def _stays(self, name: bytes) -> bool:
         """Tell whether the host's link at a name was there from the beginning and did not go away by a rename."""
-        return name not in self._made and self._names_of(name)[0] == (name,) and self._left.isdisjoint(_names(name))
+        return name not in self._made and self.names_of(name)[0] == (name,) and self._left.isdisjoint(_names(name))
 
     def _beyond(self, path: bytes, name: bytes) -> list[bytes]:
         """Give where a path leads if a link that the trial made or moved was not there at the time."""
@@ -98,27 +114,12 @@ class Leading:
     def _texts(self, name: bytes) -> set[bytes]:
         """Give the texts that a name may have had as a symlink."""
         texts: set[bytes] = set()
-        for former in self._names_of(name)[0]:
+        for former in self.names_of(name)[0]:
             if former not in self._host:
                 self._host[former] = self._links([former]).get(former)
             text = self._host[former]
             texts |= self._made.get(former, set()) | ({text} if text else set())
         return texts
-
-    def _names_of(self, name: bytes) -> tuple[tuple[bytes, ...], bool]:
-        """Give every name that the thing at a path may have had, itself first, and whether those are all."""
-        if not self._came:
-            return (name,), True
-        if name not in self._former:
-            found, waiting = dict.fromkeys((name,)), [name]
-            while waiting and len(found) < _MOST_NAMES:
-                path = waiting.pop()
-                others = (old + path[len(new) :] for new in _names(path) for old in self._came.get(new, ()))
-                new_ones = dict.fromkeys(other for other in others if other not in found)
-                found |= new_ones
-                waiting += new_ones
-            self._former[name] = tuple(found), not waiting
-        return self._former[name]
 
 
 def _names(path: bytes) -> list[bytes]:

@@ -149,7 +149,9 @@ class Tree:
             if moves and first[path] == _NONE:
                 self._register(self._fold.paths[path])
             # What has lost its name, or never had one, says nothing of what lies there: no directory takes it along.
-            shows = not errors[row] and (not marks[row] & UNLINKED or bool(_MAKES >> code & 1))
+            # Totals do not say it; the write that they count again did.
+            nameless = code == Code.TOTALS or (marks[row] & UNLINKED and not _MAKES >> code & 1)
+            shows = not errors[row] and not nameless
             if shows and self.moved and not self._shown[path] and not _MAKES >> code & 1:
                 self._bring(path)
             self._append(path, row)

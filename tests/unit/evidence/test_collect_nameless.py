@@ -45,6 +45,8 @@ def test_a_file_without_a_name_does_not_move_with_its_directory() -> None:
     trial = begun()
     temporary(trial)
     through(trial, "d/#9")
+    totals = {"count": 2, "size_bytes": 2, "last_ns": trial.now_ns, "inode": 9, "device": 1, "totals": True}
+    trial.add(ev.FileWritten, path=b"", **totals)
     trial.rename("d", "e")
     through(trial, "e/#9")
     assert told(trial).keys() == {"d", "e"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from transcript import MS, Transcript
 
@@ -132,3 +134,55 @@ def test_both_names_of_a_link_and_of_a_rename_are_explained() -> None:
         sight("moved", moved.time_ns, PLACE + b"/g"),
     ]
     assert find_foreign(seen, told.events) == []
+
+
+WRITTEN = {"count": 1, "size_bytes": 1, "last_ns": 0, "inode": 4, "device": 1}
+
+
+def unexplained(
+    told: Transcript, *changes: tuple[str, bytes], host: Mapping[bytes, bytes] | None = None
+) -> list[bytes]:
+    """See changes long after the last event; give the paths of those that are somebody else's."""
+    links = host or {}
+    sights = [sight(change, told.now_ns + 10 * SLACK_NS, path) for change, path in changes]
+    found = find_foreign(sights, told.events, lambda paths: {path: links[path] for path in paths if path in links})
+    return [one.path for one in found]
+
+
+def test_what_was_open_for_writing_is_closed_under_the_name_that_its_directory_has_then() -> None:
+    """A directory was renamed meanwhile; a file of that name that was not in it is somebody else's to close."""
+    told = trial()
+    told.file(ev.FileOpened, PLACE + b"/d/f", reads=False, writes=True, inode=4)
+    told.rename(PLACE + b"/d", PLACE + b"/e")
+    own, other = PLACE + b"/e/f", PLACE + b"/other/f"
+    assert unexplained(told, ("closed", own), ("closed", other)) == [other]
+
+
+def test_totals_are_of_the_file_under_every_name_that_it_got() -> None:
+    """They tell the last of many writes, by the file that the first one was to."""
+    told = trial()
+    told.file(ev.FileWritten, PLACE + b"/f", **WRITTEN)
+    told.rename(PLACE + b"/f", PLACE + b"/g")
+    told.now_ns += 10 * SLACK_NS
+    told.add(ev.FileWritten, path=b"", totals=True, **{**WRITTEN, "last_ns": told.now_ns + 20 * SLACK_NS})
+    assert unexplained(told, ("modified", PLACE + b"/g"), ("modified", PLACE + b"/h")) == [PLACE + b"/h"]
+
+
+def test_what_a_renamed_directory_brought_came_with_it() -> None:
+    """The watch finds it in a directory that is new there, and sees it as created."""
+    told = trial()
+    event = told.rename(PLACE + b"/d", PLACE + b"/new/e")
+    sights = [sight("created", event.time_ns, PLACE + name) for name in (b"/new/e/x", b"/new/y")]
+    assert [one.path for one in find_foreign(sights, told.events)] == [PLACE + b"/new/y"]
+
+
+def test_what_was_changed_by_the_name_of_a_symlink_is_its_target() -> None:
+    """Its last part is another one than that of the path that changed."""
+    told = trial()
+    told.file(ev.FileLinked, b"made", new_path=PLACE + b"/link", symbolic=True)
+    for name in (b"/link", b"/old"):
+        event = told.file(ev.FileChanged, PLACE + name, attribute="mode")
+    sights = [sight("attributes", event.time_ns, PLACE + name) for name in (b"/made", b"/host", b"/neither")]
+    links = {PLACE + b"/old": b"host"}
+    found = find_foreign(sights, told.events, lambda paths: {path: links[path] for path in paths if path in links})
+    assert [one.path for one in found] == [PLACE + b"/neither"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +24,18 @@ def seen_of(place: Path, act: Callable[[], object]) -> Seen:
 def found(seen: Seen, place: Path) -> set[tuple[str, str]]:
     """Give what was seen: name below the place, and change."""
     return {(os.fsdecode(os.path.relpath(one.path, bytes(place))), one.change) for one in seen.sightings}
+
+
+def test_a_directory_is_deleted_when_its_name_is_gone(tmp_path: Path) -> None:
+    """Who still has it open does not delete it once more by closing it."""
+    (tmp_path / "d").mkdir()
+    held = os.open(tmp_path / "d", os.O_RDONLY)
+    with PlaceWatch((bytes(tmp_path),)) as watch:
+        (tmp_path / "d").rmdir()
+        time.sleep(0.3)
+        os.close(held)
+        seen = watch.finish()
+    assert [(one.path, one.change) for one in seen.sightings] == [(bytes(tmp_path / "d"), "deleted")]
 
 
 def test_every_sort_of_change_is_seen_with_its_path(tmp_path: Path) -> None:
