@@ -28,6 +28,7 @@ _OF_THE_FILE = _WRITTEN | code_set(Code.EMPTIED, Code.ATTRIBUTES, Code.TIMES, Co
 _MAKES = _PRESENT | code_set(Code.RENAMED_HERE)
 _CHANGES_NAMES = _PRESENT | code_set(Code.DELETED, Code.RENAMED_AWAY, Code.EXCHANGED)
 _FOR_EVER = 1 << 62
+_TOTALS = int(Code.TOTALS)
 _MOVES = frozenset({Code.RENAMED_AWAY, Code.EXCHANGED})
 _NONE = -1
 _UNKNOWN = -2
@@ -150,9 +151,8 @@ class Tree:
                 self._register(self._fold.paths[path])
             # What has lost its name, or never had one, says nothing of what lies there: no directory takes it along.
             # Totals do not say it; the write that they count again did.
-            nameless = code == Code.TOTALS or (marks[row] & UNLINKED and not _MAKES >> code & 1)
-            shows = not errors[row] and not nameless
-            if shows and self.moved and not self._shown[path] and not _MAKES >> code & 1:
+            shows = not errors[row] and code != _TOTALS and (not marks[row] & UNLINKED or bool(_MAKES >> code & 1))
+            if shows and self.moved and not _MAKES >> code & 1 and not (self._shown[path] and self._presence[path]):
                 self._bring(path)
             self._append(path, row)
             if not errors[row]:
@@ -239,21 +239,49 @@ class Tree:
             self._exchange(row, path, self._rows.other[row])
 
     def _bring(self, path: int) -> None:
-        """Give what is there for the first time the names that it had before directories above it were renamed."""
-        came, limit = [], _FOR_EVER
+        """Give what is there for the first time, or again, the names that it had before directories were renamed."""
+        came: list[tuple[int, int, int, bool]] = []
+        limit, since_ns = _FOR_EVER, self._gone_ns(path)
         while (step := self._last_move_above(path, limit)) is not None:
             limit, old, new = step
-            top, before = self._fold.paths[new], self._fold.paths[old]
-            source = self._fold.path_id(before + self._fold.paths[path][len(top) :])
+            move, top = self._move_rows[limit - 1], self._fold.paths[new]
+            source = self._fold.path_id(self._fold.paths[old] + self._fold.paths[path][len(top) :])
             self._grow()
-            if self._shown[source]:
+            if self._rows.at[move] < since_ns or self._knew(source, move):
                 return  # what was known there went its own way; an attempt that failed made nothing known
-            came.append((self._move_rows[limit - 1], source, path, old, new))
-            path = source
-        for row, source, target, old, new in reversed(came):
+            came.append((move, source, path, bool(self._shown[source])))
+            path, since_ns = source, 0
+        for move, source, target, late in reversed(came):
             self._register(self._fold.paths[source])
-            self._move_children(row, old, new, [source])
+            if late:  # something else is there by now
+                self._come_late(move, source, target)
+            else:
+                self._move_one(move, source, target, self._came_from(source))
             self.brought.add(target)
+
+    def _gone_ns(self, path: int) -> int:
+        """Tell when what was at a path went away, 0 when nothing was known of it."""
+        rows = self._rows
+        named = (row for row in self.rows_of(path) if not rows.error[row] and _CHANGES_NAMES >> rows.code[row] & 1)
+        return max((rows.at[row] for row in named), default=0)
+
+    def _knew(self, path: int, move: int) -> bool:
+        """Tell whether anything was known of what lay at a path when a directory above it was renamed."""
+        rows, known = self._rows, self.rows_of(path)
+        return (self._shown[path] and not known) or any(
+            rows.at[row] < rows.at[move] and not rows.error[row] and not rows.mark[row] & UNLINKED for row in known
+        )
+
+    def _come_late(self, row: int, source: int, target: int) -> None:
+        """Tell of a rename after what came into the place that it left; of that nothing changes."""
+        rows, first = self._rows, self._first[source]
+        self._derive(row, target, source, Code.RENAMED_HERE)
+        self._presence[target] = self._shown[target] = True
+        self._origin[target] = source
+        self._moved_to.pop(target, None)
+        self._next.append(first)
+        self._first[source] = len(rows)
+        self._copy(row, source, target, Code.RENAMED_AWAY)
 
     def _last_move_above(self, path: int, limit: int) -> tuple[int, int, int] | None:
         """Find the last rename before a turn of a directory that a path lies in: its turn, old and new name."""
@@ -286,6 +314,9 @@ class Tree:
         self.moved[new] = (*self.moved.get(new, ())[1 - MOVES_KEPT :], (old, self._turn))
 
     def _exchange(self, row: int, one: int, two: int) -> None:
+        if self.moved and not (self._shown[two] and self._presence[two]):
+            self._bring(two)
+            self._shown[two] = True
         first, second = self._children(one), self._children(two)
         self._presence[one] = self._presence[two] = True
         self._origin[one], self._origin[two] = self._came_from(two), self._came_from(one)
@@ -331,15 +362,18 @@ class Tree:
             self._derived += 1
         self._grow()
         for child, there, origin in moved:
-            self._register(self._fold.paths[there])
-            self._derive(row, child, there, Code.RENAMED_AWAY)
-            self._derive(row, there, child, Code.RENAMED_HERE)
-            self._presence[child], self._presence[there] = False, True
-            self._shown[there] = True
-            self._moved_to[child] = there
-            self._moved_to.pop(there, None)
-            self._aliases.move(child, there)
-            self._origin[there] = origin
+            self._move_one(row, child, there, origin)
+
+    def _move_one(self, row: int, child: int, there: int, origin: int) -> None:
+        self._register(self._fold.paths[there])
+        self._derive(row, child, there, Code.RENAMED_AWAY)
+        self._derive(row, there, child, Code.RENAMED_HERE)
+        self._presence[child], self._presence[there] = False, True
+        self._shown[there] = True
+        self._moved_to[child] = there
+        self._moved_to.pop(there, None)
+        self._aliases.move(child, there)
+        self._origin[there] = origin
 
     def _there(self, path: int) -> bool:
         """Tell whether something has a name at this moment, as far as is known."""
@@ -356,9 +390,12 @@ class Tree:
             self._derive(row, name, path, Code(code))
 
     def _derive(self, row: int, path: int, other: int, code: Code) -> None:
-        rows = self._rows
         self._next.append(_NONE)
-        self._append(path, len(rows))
+        self._append(path, len(self._rows))
+        self._copy(row, path, other, code)
+
+    def _copy(self, row: int, path: int, other: int, code: Code) -> None:
+        rows = self._rows
         rows.path.append(path)
         rows.other.append(other)
         rows.code.append(code)
