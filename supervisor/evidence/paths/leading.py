@@ -9,10 +9,14 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 _MOST = 64
-_MOST_NAMES = 1024
+_MOST_NAMES = 20_000
+_MOST_STEPS = 5_000_000
+"""For all questions together, some seconds: whoever renames directories round and round gets no answer after that."""
+_LONGEST = 4096
+_FOR_EVER = 1 << 62
 _MAGIC = re.compile(rb"/proc/(?:self|thread-self|[0-9]+)(?:/task/[0-9]+)?/(root|cwd|exe|fd|map_files)\b")
 
 ReadLinks = Callable[[Sequence[bytes]], Mapping[bytes, bytes]]
@@ -31,7 +35,8 @@ class Leading:
         """Know of no symlink yet."""
         self._links = links
         self._made: defaultdict[bytes, set[bytes]] = defaultdict(set)
-        self._came: defaultdict[bytes, set[bytes]] = defaultdict(set)
+        self._came: defaultdict[bytes, list[tuple[int, bytes]]] = defaultdict(list)
+        self._turn = self._steps = 0
         self._left: set[bytes] = set()
         self._former: dict[bytes, tuple[tuple[bytes, ...], bool]] = {}
         self._host: dict[bytes, bytes | None] = {}
@@ -42,7 +47,8 @@ class Leading:
 
     def moved(self, old: bytes, new: bytes) -> None:
         """Take note of a rename, or of another name: what was, or lay below, the old name may be at the new one."""
-        self._came[new].add(old)
+        self._turn += 1
+        self._came[new].append((self._turn, old))
         self._left.add(old)
         self._former.clear()
 
@@ -78,15 +84,26 @@ class Leading:
         if not self._came:
             return (name,), True
         if name not in self._former:
-            found, waiting = dict.fromkeys((name,)), [name]
-            while waiting and len(found) < _MOST_NAMES:
+            latest, waiting = {name: _FOR_EVER}, [name]
+            while waiting and len(latest) < _MOST_NAMES and self._steps < _MOST_STEPS:
                 path = waiting.pop()
-                others = (old + path[len(new) :] for new in _names(path) for old in self._came.get(new, ()))
-                new_ones = dict.fromkeys(other for other in others if other not in found)
-                found |= new_ones
-                waiting += new_ones
-            self._former[name] = tuple(found), not waiting
+                for former, turn in self._names_before(path, latest[path]):
+                    if latest.get(former, 0) < turn and len(former) <= _LONGEST:
+                        latest[former] = turn
+                        waiting.append(former)
+            self._former[name] = tuple(latest), not waiting
         return self._former[name]
+
+    def _names_before(self, path: bytes, turn: int) -> Iterator[tuple[bytes, int]]:
+        """Give the names that the thing at a path had before the last moves up to a turn, and the turn of each."""
+        above = _names(path)
+        self._steps += len(above)
+        for new in above:
+            came = self._came.get(new, ())
+            self._steps += len(came)
+            for moved, old in reversed(came):
+                if moved < turn:
+                    yield old + path[len(new) :], moved
 
     def _led(self, path: bytes) -> list[bytes]:
         """Give where a path leads by the first symlink on its way, for each that may have been there."""

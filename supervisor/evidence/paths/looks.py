@@ -366,7 +366,7 @@ class _Sorting:
 
     def sort(self, names: Mapping[int, tuple[bytes, bytes]]) -> Met:
         fold = self._fold
-        for event in fold.links:
+        for event in sorted(fold.links, key=lambda one: one.n):
             if event.error is not None:
                 continue
             old, new = names.get(event.n, (event.path, event.new_path))

@@ -62,12 +62,37 @@ def test_a_link_that_went_away_may_have_been_there_or_not() -> None:
     assert set(follower.follow(b"/w/x/y")[0]) == {b"/w/x/y", b"/shared/y", b"/host"}
 
 
-def test_renames_without_end_are_not_followed_without_end() -> None:
-    """Directories that go round and round give ever longer names: that not all are known is said."""
+def test_directories_that_go_round_and_round_have_the_names_that_they_had() -> None:
+    """A rename was done once, and what it brought had been moved before that: names do not grow for ever."""
+    follower = leading({b"/t/q/f": b"/shared"})
+    for _ in range(20):
+        follower.moved(b"/b/x", b"/t")
+        follower.moved(b"/t/q", b"/b")
+    found, known = follower.follow(b"/b/f")
+    assert known
+    assert b"/shared" in found
+    assert len(follower.names_of(b"/b/f")[0]) == 41
+
+
+def test_whoever_renames_without_end_gets_no_answer_but_that_there_is_none() -> None:
+    """It costs a few seconds in all, and not a few for each question."""
     follower = leading()
-    follower.moved(b"/b/x", b"/t")
-    follower.moved(b"/t/q", b"/b")
-    assert follower.follow(b"/t/f")[1] is False
+    for _ in range(5000):
+        follower.moved(b"/b/x", b"/t")
+        follower.moved(b"/t/q", b"/b")
+    assert {follower.follow(b"/b/%d" % number)[1] for number in range(1000)} == {False}
+
+
+def test_more_names_than_can_be_followed_are_said_to_be_more() -> None:
+    """A file that is saved over and over by renames had the names of all that came there."""
+    follower = leading()
+    for number in range(100):
+        follower.moved(b"/w/tmp%d" % number, b"/w/out")
+    assert len(follower.names_of(b"/w/out")[0]) == 101
+    assert follower.follow(b"/w/out")[1] is True
+    for number in range(30_000):
+        follower.moved(b"/w/tmp%d" % number, b"/w/out")
+    assert follower.follow(b"/w/out")[1] is False
 
 
 def test_what_proc_calls_the_root_is_the_root_and_the_rest_is_not_known() -> None:
