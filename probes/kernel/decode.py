@@ -78,6 +78,10 @@ _FCNTL = {1026: "dnotify", 5: "getlk", 36: "getlk"}
 _FL_FLOCK, _FL_OFDLCK = 2, 1024
 _LOCKS = {0: "shared", 1: "exclusive", 2: "unlocked"}
 _CLONING = frozenset({0x40049409, 0x4020940D})
+_RANGES = frozenset(0x40305800 | number for number in (40, 41, 42, 43, 57))
+"""FS_IOC_RESVSP, UNRESVSP and their 64-bit forms, ZERO_RANGE: fallocate() by its older name."""
+_FLAGGING = frozenset({0x40086602, 0x401C5820, 0x40087602, 0x40086604, 0x40806685, 0x40047211})
+"""FS_IOC_SETFLAGS, FSSETXATTR, SETVERSION (of ext4 too) and ENABLE_VERITY, FAT_IOCTL_SET_ATTRIBUTES."""
 
 
 class Raw:
@@ -269,8 +273,11 @@ def _through_descriptor(raw: Raw) -> Event:
         "verified": not raw.flags & _SHARED, "reachable": not raw.flags & _UNREACHABLE,
         "unlinked": bool(raw.flags & _UNLINKED),
     }  # fmt: skip
-    if call == "ioctl" and extra in _CLONING:
-        return ev.FileWritten(count=1, size_bytes=0, last_ns=raw.time_ns, how="clone", **common)
+    if call == "ioctl" and extra & _LOW in _RANGES:
+        return ev.FileTruncated(size_bytes=0, how=call, **common)
+    if call == "ioctl" and extra & _LOW not in _FLAGGING:  # one that is not known may have changed content
+        how = "clone" if extra & _LOW in _CLONING else call
+        return ev.FileWritten(count=1, size_bytes=0, last_ns=raw.time_ns, how=how, **common)
     if call in ("ftruncate", "fallocate"):
         return ev.FileTruncated(size_bytes=extra if call == "ftruncate" else 0, how=call, **common)
     if call == "bind":

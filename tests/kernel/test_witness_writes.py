@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from witness_builder import Seen, WitnessLab, witnessed, witnessed_c
 
-from supervisor.events import FileWritten
+from supervisor.events import FileChanged, FileEvent, FileTruncated, FileWritten
 
 pytestmark = pytest.mark.kernel("witness")
 
@@ -59,6 +59,37 @@ def test_failed_clone_is_a_refused_write(tmp_path: Path) -> None:
     (written,) = writes(seen)
     assert (written.how, written.path) == ("clone", bytes(tmp_path / "f"))
     assert written.error == (-int(seen.out) or None)
+
+
+@pytest.mark.parametrize(
+    ("request_number", "kind"),
+    [(0x40305828, FileTruncated), (0x4030582B, FileTruncated), (0x40305839, FileTruncated), (0x401C5820, FileChanged)],
+)
+def test_an_ioctl_that_changes_a_file_is_told(request_number: int, kind: type[FileEvent], tmp_path: Path) -> None:
+    """RESVSP, UNRESVSP64 and ZERO_RANGE are fallocate() by other names, FSSETXATTR sets flags; failed ones too."""
+    (tmp_path / "f").write_bytes(b"x" * 4096)
+    code = f"""
+room = ctypes.create_string_buffer(struct.pack('hhxxxxqqiI16x', 0, 0, 0, 10, 0, 0))
+for flags in (os.O_RDWR, os.O_RDONLY): print(call(16, os.open('f', flags), {request_number}, room))
+"""
+    seen = witnessed(IN_PLACE + "import struct\n" + code, tmp_path)
+    told = seen.of(kind, lambda e: e.path == bytes(tmp_path / "f"))
+    assert [event.error for event in told] == [-int(answer) or None for answer in seen.out.split()]
+
+
+def test_an_ioctl_that_nobody_knows_may_have_written(tmp_path: Path) -> None:
+    """Where it worked on a file that was open for writing, and did not only ask; one that asks changes nothing."""
+    code = """
+fd = new('f')
+for number, argument in ((0x40086604, 7), (0x80086601, 0), (0xC020660B, 0), (0x5451, 0), (2, 0), (0x660C, 0)):
+    room = ctypes.create_string_buffer(argument.to_bytes(8, 'little') + bytes(64))
+    print(number, call(16, fd, number, room))
+"""
+    seen = witnessed(IN_PLACE + code, tmp_path)
+    worked = {int(line.split()[0]) for line in seen.out.splitlines() if line.endswith(" 0")}
+    assert {0x80086601, 0x5451, 2} <= worked
+    assert len(seen.of(FileChanged)) == (0x40086604 in worked)
+    assert [event.how for event in writes(seen)] == ["ioctl"] * (0x660C in worked)
 
 
 def test_failed_write_is_told(tmp_path: Path) -> None:
