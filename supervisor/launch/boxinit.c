@@ -214,20 +214,26 @@ static void become_run_user(const struct config *c)
 }
 
 /*
- * A core_pattern that begins with '|' starts a helper outside the box, as the host's root, with the trial's memory as
- * its input. A limit of exactly 1 is what the kernel takes as "do not" there (fs/coredump.c); 0 does not stop it.
+ * A dump of core is written by the kernel, and no call tells of it: into a file where the process is, or, where
+ * core_pattern begins with '|', to a helper outside the box, as the host's root. A limit of exactly 1 is what the kernel
+ * takes as "do not" for both (fs/coredump.c); 0 does not stop a helper. Whoever started us has set it, and the system
+ * call filter keeps it as it is.
  */
-static void keep_cores_inside(void)
+static void find_cores_forbidden(void)
 {
-	const struct rlimit none = { 1, 1 };
+	struct rlimit limit;
 	char first = 0;
 	int fd = open("/proc/sys/kernel/core_pattern", O_RDONLY | O_CLOEXEC);
 
 	if (fd < 0 || read(fd, &first, 1) < 0)
 		fail("read core_pattern");
 	close(fd);
-	if (first == '|' && setrlimit(RLIMIT_CORE, &none) < 0)
-		fail("limit core dumps");
+	if (getrlimit(RLIMIT_CORE, &limit) < 0)
+		fail("read the limit of core dumps");
+	if (limit.rlim_max != 1 && (limit.rlim_max || first == '|')) {
+		errno = EPERM;
+		fail("find core dumps forbidden");
+	}
 }
 
 #define NOTIFY_DIRECTORY "/run/supervise"
@@ -426,7 +432,7 @@ int main(int argc, char **argv)
 		return 125;
 	read_config(&c, read_all(atoi(argv[1])));
 	keep_only_ours(&c);
-	keep_cores_inside();
+	find_cores_forbidden();
 	notes = open_notify();
 	become_run_user(&c);
 	sigfillset(&wanted);

@@ -12,6 +12,7 @@ import errno
 import fcntl
 import json
 import os
+import resource
 import signal
 import sys
 import warnings
@@ -128,9 +129,16 @@ def _become_bubblewrap(spec: BoxSpec, view: View, parts: Parts, report: int) -> 
     with _step("pass descriptors"):
         command = _arrange_descriptors(spec, view, parts)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    _forbid_cores()
     with _step("start bubblewrap", parts.bubblewrap):
         os.execve(parts.bubblewrap, command, {})  # noqa: S606 - that is its point
     raise AssertionError
+
+
+def _forbid_cores() -> None:
+    """Take core dumps from whatever runs in the box: see boxinit.c, which finds out whether that is in force."""
+    with contextlib.suppress(ValueError, OSError):  # the hard limit is 0, and may not be raised: enough for files
+        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
 
 
 @contextlib.contextmanager

@@ -84,6 +84,19 @@ COPYING: tuple[ArgumentRule, ...] = (
 """Ways to move content inside the kernel that have a fallback in every program that uses them. Where content is to be
 kept they are answered as a kernel or file system without them would, so that it passes through the writer's memory."""
 
+_TYPE_AND_NUMBER = 0xFFFF
+_EXCHANGING = (0x660F, 0x6611, 0x586D, 0x5881, 0x5883, 0x9401, 0x940E, 0x940F, 0x9417, 0x9418, 0x941A, 0x943F)
+"""Of ext4 MOVE_EXT and SWAP_BOOT, of XFS SWAPEXT, EXCHANGE_RANGE and COMMIT_RANGE, of btrfs what makes, removes and
+marks subvolumes: by type and number, whatever the size. They change files and names that the call does not say."""
+
+_RLIMIT_CORE = 4
+ANSWERED: tuple[ArgumentRule, ...] = (
+    ArgumentRule(name="setrlimit", argument=0, value=_RLIMIT_CORE),
+    ArgumentRule(name="prlimit64", argument=2, value=1, at_least=True, given=(1, _RLIMIT_CORE)),
+)
+"""As if they had worked, and nothing is done: agents of keys give up where they cannot forbid their core dumps, which
+are forbidden already, by a limit that must not become 0 (boxinit.c)."""
+
 _SOL_TCP = 6
 _TCP_OPTIONS = (14, 19, 31, 32, 38, 39, 40)
 """TCP_MD5SIG, TCP_REPAIR, TCP_ULP, TCP_MD5SIG_EXT, TCP_AO_ADD_KEY, TCP_AO_DEL_KEY, TCP_AO_INFO (<linux/tcp.h>). Signed
@@ -101,6 +114,7 @@ CONDITIONAL: tuple[ArgumentRule, ...] = (
     ArgumentRule(name="prlimit64", argument=0, value=1),
     ArgumentRule(name="ioctl", argument=1, value=_TIOCSTI),
     ArgumentRule(name="ioctl", argument=1, value=_TIOCLINUX),
+    *(ArgumentRule(name="ioctl", argument=1, value=number, mask=_TYPE_AND_NUMBER) for number in _EXCHANGING),
     *(ArgumentRule(name="setsockopt", argument=2, value=option, given=(1, _SOL_TCP)) for option in _TCP_OPTIONS),
     ArgumentRule(name="seccomp", argument=1, value=_NEW_LISTENER, mask=_NEW_LISTENER),
     *(
@@ -144,6 +158,8 @@ def compile_filter(*, plain_copies: bool = False) -> bytes:
         program.add_rule(pyseccomp.ERRNO(errno.ENOSYS), name)
     for rule in CONDITIONAL:
         program.add_rule(refuse, rule.name, *_comparisons(rule))
+    for rule in ANSWERED:
+        program.add_rule(pyseccomp.ERRNO(0), rule.name, *_comparisons(rule))
     if plain_copies:
         for name in COPYING_NAMES:
             program.add_rule(pyseccomp.ERRNO(errno.ENOSYS), name)
@@ -178,7 +194,7 @@ def load_filter(cache: Path | None, *, plain_copies: bool = False) -> bytes:
 
 def _rules_digest(*, plain_copies: bool) -> str:
     copying = (COPYING_NAMES, COPYING) if plain_copies else ()
-    rules = repr((2, os.uname().machine, REFUSED_NAMES, ABSENT_NAMES, _NUMBERS, CONDITIONAL, copying))
+    rules = repr((2, os.uname().machine, REFUSED_NAMES, ABSENT_NAMES, _NUMBERS, CONDITIONAL, ANSWERED, copying))
     return hashlib.sha256(rules.encode()).hexdigest()[:16]
 
 

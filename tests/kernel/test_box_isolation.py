@@ -154,7 +154,7 @@ def test_calls_that_reach_past_the_box_are_refused(lab: BoxLab) -> None:
 
 
 def test_new_namespaces_fake_input_and_strange_sockets_are_refused(lab: BoxLab) -> None:
-    """Calling unshare and clone with any namespace, TIOCSTI with any upper half, and families without a namespace."""
+    """Any new namespace, TIOCSTI with any upper half, ioctls that exchange content, families without a namespace."""
     outcome = lab.run(
         *python(
             SYSCALL
@@ -163,13 +163,14 @@ def test_new_namespaces_fake_input_and_strange_sockets_are_refused(lab: BoxLab) 
             print({call(272, flag) for flag in (0x10000000, 0x20000, 0x40000000, 0x10020000)},
                   {call(56, flag | 17, 0, 0, 0, 0) for flag in (0x10000000, 0x20000000)},
                   {call(16, 0, number | high, 0) for number in (0x5412, 0x541C) for high in (0, 1 << 32)},
+                  {call(16, 0, number, 0) for number in (0xC028660F, 0x6611, 0xC0C0586D, 0x40285881, 0x5000940E)},
                   {call(41, family, 1, 0) for family in (17, 38, 40, 31, 44, 45, 46, 99)},
                   {call(41, family, 2, 0) for family in (1, 2, 10)},
                   call(317, 1, 8, 0))
             """.replace("\n            ", "\n")
         )
     )
-    assert outcome.text == "{'EPERM'} {'EPERM'} {'EPERM'} {'EPERM'} {'ok'} EPERM\n"
+    assert outcome.text == "{'EPERM'} {'EPERM'} {'EPERM'} {'EPERM'} {'EPERM'} {'ok'} EPERM\n"
 
 
 @pytest.mark.parametrize("code", [b"\xb8\x14\x00\x00\x00\xcd\x80\xc3", b"\xb8\x27\x00\x00\x40\x0f\x05\xc3"])
@@ -303,11 +304,19 @@ def test_a_failure_names_its_step_and_leaves_nothing(lab: BoxLab) -> None:
     assert caught.value.step == "enter the working directory"
 
 
-def test_a_core_helper_of_the_host_is_not_started(lab: BoxLab) -> None:
-    """Where the host pipes core dumps to a helper, the trial has the one limit that stops it, and cannot raise it."""
-    text = lab.run(*python("import resource; print(resource.getrlimit(resource.RLIMIT_CORE))")).text
-    piped = Path("/proc/sys/kernel/core_pattern").read_text().startswith("|")
-    assert (text == "(1, 1)\n") == piped
+def test_nothing_in_the_box_dumps_core(lab: BoxLab) -> None:
+    """Neither to a file nor to a helper of the host: the limit stops both, and stays whatever a program asks for."""
+    code = """
+import ctypes, os, resource, subprocess
+for limits in ((0, 0), (resource.RLIM_INFINITY, resource.RLIM_INFINITY)):
+    resource.setrlimit(resource.RLIMIT_CORE, limits)
+ctypes.CDLL(None).syscall(160, 4, ctypes.byref((ctypes.c_ulong * 2)(0, 0)))
+resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50))
+ended = subprocess.run(["sh", "-c", "kill -SEGV $$"], cwd="/tmp")
+print(resource.getrlimit(resource.RLIMIT_CORE), resource.getrlimit(resource.RLIMIT_NOFILE))
+print(ended.returncode, [name for name in os.listdir("/tmp") if name.startswith("core")])
+"""
+    assert lab.run(*python(code)).text == "(1, 1) (50, 50)\n-11 []\n"
 
 
 def test_a_directory_is_no_standard_stream(lab: BoxLab) -> None:
