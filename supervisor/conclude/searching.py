@@ -82,7 +82,7 @@ def _files(
     staged = prepared.request.policy.files.mode is FilesMode.STAGED
     top = os.fsencode(prepared.workspace).rstrip(b"/") + b"/"
     named = {on_disk.get(top + name, top + name)[len(top) :]: name for name in touched}
-    with Tree(prepared.run.stage / "upper" if staged else prepared.workspace) as tree:
+    with Tree(prepared.run.stage / "upper" if staged else prepared.workspace, may_be_gone=True) as tree:
         for hit in searching.run(tree, named):
             name = named[hit.name]
             yield _record(trial, hit, top + name, touched[name])
@@ -98,7 +98,7 @@ def _shared(trial: Trial, touches: Iterable[Touch], searching: Search) -> Iterat
         names = [path[len(top) + 1 :] for path in met if path == place or path.startswith(place + b"/")]
         if not names:
             continue
-        with Tree(top) as tree:
+        with Tree(top, may_be_gone=True) as tree:
             for hit in searching.run(tree, names):
                 path = top + b"/" + hit.name
                 yield _record(trial, hit, path, met[path])

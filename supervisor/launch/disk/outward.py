@@ -35,7 +35,7 @@ def find_outward(
     globs = compile_globs(material, workspace=workspace.rstrip(b"/"))
     with ExitStack() as stack:
         trees = {prefix: stack.enter_context(Tree(place)) for prefix, place in captures.items()}
-        lower = stack.enter_context(Tree(base))
+        lower = stack.enter_context(Tree(base, may_be_gone=True))
         view = _View(workspace.rstrip(b"/"), trees, lower)
         for path in view.symlinks() if material else ():
             real = view.follow(path)

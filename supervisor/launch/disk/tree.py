@@ -20,7 +20,19 @@ from typing import Self
 
 _KEPT_OPEN = 48
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV})
+_ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def _open_nowhere() -> int:
+    """Open a directory that is empty and has been removed."""
+    import tempfile  # noqa: PLC0415 - hardly ever needed
+
+    path = tempfile.mkdtemp()
+    try:
+        return os.open(path, _ROOT)
+    finally:
+        os.rmdir(path)  # noqa: PTH106 - as everything here
 
 
 class Tree:
@@ -28,9 +40,19 @@ class Tree:
 
     __slots__ = ("_chain", "_last", "_root", "device")
 
-    def __init__(self, root: Path | bytes) -> None:
-        """Open the root, a directory that we trust: a symlink on the way to it is followed."""
-        self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    def __init__(self, root: Path | bytes, *, may_be_gone: bool = False) -> None:
+        """Open the root, a directory that we trust: a symlink on the way to it is followed.
+
+        Args:
+            root: its path.
+            may_be_gone: somebody may have moved or removed it: then the tree is empty, and nothing can be put into it.
+        """
+        try:
+            self._root = os.open(root, _ROOT)
+        except (FileNotFoundError, NotADirectoryError):
+            if not may_be_gone:
+                raise
+            self._root = _open_nowhere()
         self._chain: list[tuple[bytes, int]] = []
         self._last: tuple[bytes, int] = (b"", self._root)
         self.device = os.fstat(self._root).st_dev

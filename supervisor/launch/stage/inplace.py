@@ -186,7 +186,7 @@ class InPlace:
         """Tell where a path of the workspace is: a tree, and the path in it."""
         root = root_of(path, self.inventory.roots)
         if root not in self._trees:
-            self._trees[root] = self._stack.enter_context(Tree(root))
+            self._trees[root] = self._stack.enter_context(Tree(root, may_be_gone=True))
         return self._trees[root], path[len(root.rstrip(b"/")) + 1 :]
 
     def snapshot(self, globs: Iterable[str], target: Path | None = None) -> Snapshot:

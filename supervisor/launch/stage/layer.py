@@ -219,7 +219,7 @@ class Layer:
             trees = {Source.UPPER: view.upper, Source.LOWER: view.lower}
             if view.work is not None:
                 trees[Source.WORK] = view.work
-            with Tree(self.point) as host:
+            with Tree(self.point, may_be_gone=True) as host:
                 if plan.entries or journal.phase() is not Phase.PREPARE:
                     Executor(plan, trees, host, journal, how.fault or no_fault, where=self.point).run()
                 else:

@@ -63,7 +63,7 @@ class Merged:
     def open(cls, lower: Path | bytes, upper: Path, work: Path | None = None) -> Merged:
         """Open the trees of an overlay; without a work directory, no lower inode with several names was copied."""
         with ExitStack() as stack:
-            trees = stack.enter_context(Tree(lower)), stack.enter_context(Tree(upper))
+            trees = stack.enter_context(Tree(lower, may_be_gone=True)), stack.enter_context(Tree(upper))
             helper = stack.enter_context(Tree(work)) if work is not None and work.is_dir() else None
             index = read_index(helper) if helper is not None else {}
             return cls(*trees, helper, stack.pop_all(), index)

@@ -134,7 +134,7 @@ class Stage:
             return None
         top, relative = place
         if self._lower is None:
-            self._lower = self._stack.enter_context(Tree(self.workspace))
+            self._lower = self._stack.enter_context(Tree(self.workspace, may_be_gone=True))
         tree, name = (self._lower, relative) if top == self.workspace else (None, path)
         try:
             return link_or_directory(tree, name)

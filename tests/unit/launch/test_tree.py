@@ -84,3 +84,16 @@ def test_a_directory_that_is_kept_open_is_listed_as_it_is_now(tmp_path: Path) ->
         assert tree.names(b"d") == tree.directory_names(b"d") == [b"0", b"1", b"2"]
         assert tree.names(b"") == [b"0", b"1", b"2", b"d"]
         assert list(tree.paths_below(b"d")) == [b"d/0", b"d/1", b"d/2"]
+
+
+def test_a_root_that_may_be_gone_is_empty_then(tmp_path: Path) -> None:
+    """Nothing is found in it, and nothing can be put into it; where it must be there, that is an error."""
+    for gone in (tmp_path / "nothing", tmp_path / "file"):
+        (tmp_path / "file").touch()
+        with Tree(gone, may_be_gone=True) as tree:
+            assert tree.names(b"") == []
+            assert tree.lstat(b"x") is None
+            with tree.directory(b"") as root, pytest.raises(FileNotFoundError):
+                os.mkdir("x", dir_fd=root)
+        with pytest.raises(OSError, match=r"No such file|Not a directory"):
+            Tree(gone)
