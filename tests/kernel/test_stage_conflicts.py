@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -114,6 +118,22 @@ def test_what_the_host_deleted_in_a_directory_that_moved_is_lost(tmp_path: Path,
         stage.note_existed([b"o/x"])
         assert [left.path for left in stage.commit(everything, gives=way == "given").conflicts] == [b"d/x"]
     assert looks(trial.host).keys() == {"d", "d/y"}
+
+
+def test_a_commit_sees_what_the_one_before_it_did(tmp_path: Path) -> None:
+    """Two commits to one workspace take turns, and the second one plans when its turn has come."""
+    trial = Trial(tmp_path / "t", script="echo 1 > f")
+    trial.act(script="mv f g")
+    other = os.open(trial.host, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    with ThreadPoolExecutor(1) as pool, trial.stage as stage:
+        going = pool.submit(stage.commit, everything, gives=True)
+        time.sleep(0.5)
+        assert not going.done()
+        (trial.host / "f").unlink()
+        os.close(other)
+        assert [left.path for left in going.result(30).conflicts] == [b"g"]
+    assert looks(trial.host) == {}
 
 
 def test_another_directory_in_the_place_of_the_workspace_gets_nothing(tmp_path: Path) -> None:

@@ -57,6 +57,15 @@ def no_fault() -> None:
     """Stand in for the hook with which a test interrupts a commit between any two steps."""
 
 
+def take_turn(host: Tree) -> None:
+    """Wait until no other commit to this workspace is under way, and keep others waiting until the tree is closed.
+
+    A commit plans within its turn: what the one before it did to the host has to be seen.
+    """
+    with host.directory(b"") as root:  # a descriptor of the same open file as the tree's own, which holds the lock
+        fcntl.flock(root, fcntl.LOCK_EX)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitResult:
     """What a commit did.
@@ -124,7 +133,6 @@ class Executor:
                 the commit can be resumed).
         """
         with self.host.directory(b"") as root:
-            fcntl.flock(root, fcntl.LOCK_EX)  # two commits to one workspace take turns
             found = os.fstat(root)
             if (found.st_dev, found.st_ino) != self.plan.workspace:
                 message = "workspace is not the directory that the trial began with"

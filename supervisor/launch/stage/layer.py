@@ -199,12 +199,13 @@ class Layer:
         return forced if forced.exists else Journal(self.base, durable=durable)
 
     def _commit(self, allowed: Allowed, journal: Journal, how: Manner, *, resumed: bool) -> CommitResult:
-        from supervisor.launch.stage.commit import Executor, no_fault  # noqa: PLC0415 - see this module's docstring
+        from supervisor.launch.stage.commit import Executor, no_fault, take_turn  # noqa: PLC0415 - see this module's docstring
         from supervisor.launch.stage.giving import is_near  # noqa: PLC0415 - likewise
         from supervisor.launch.stage.journal import Phase, Source  # noqa: PLC0415 - likewise
         from supervisor.launch.stage.plan import make_plan  # noqa: PLC0415 - likewise
 
-        with self.view() as view:
+        with self.view() as view, Tree(self.point, may_be_gone=True) as host:
+            take_turn(host)
             if not resumed:
                 plan = make_plan(
                     view,
@@ -219,11 +220,10 @@ class Layer:
             trees = {Source.UPPER: view.upper, Source.LOWER: view.lower}
             if view.work is not None:
                 trees[Source.WORK] = view.work
-            with Tree(self.point, may_be_gone=True) as host:
-                if plan.entries or journal.phase() is not Phase.PREPARE:
-                    Executor(plan, trees, host, journal, how.fault or no_fault, where=self.point).run()
-                else:
-                    journal.advance(Phase.DONE)
+            if plan.entries or journal.phase() is not Phase.PREPARE:
+                Executor(plan, trees, host, journal, how.fault or no_fault, where=self.point).run()
+            else:
+                journal.advance(Phase.DONE)
         return _result(plan, journal, resumed=resumed)
 
     def is_let_go(self) -> bool:
