@@ -7,7 +7,7 @@ The laws:
    times alone, leaves it open (None): what was stored in between was not seen, or is not compared.
 3. Nothing is said of a difference to a state that nobody recorded: ``net`` and ``restored`` are then None.
 4. A name that had something and has nothing now is ``renamed`` only where what it had still has a name. What came to a
-   name from where it was before the trial, and was deleted or overwritten there, was not put back.
+   free name from where it was before the trial, and was deleted or overwritten there, was not put back.
 5. Making the parents of an allowed path is allowed; changing them is not.
 """
 
@@ -168,7 +168,7 @@ class Historian:
             before=observed.before if observed else None,
             after=observed.after if observed else None,
             net=net,
-            restored=_restored(net, codes, lost=self._tree.lost_something(path)),
+            restored=_restored(net, codes, lost=_was_free(observed) and self._tree.lost_something(path)),
             in_workspace=place.in_workspace,
             in_scope=place.in_scope,
             allowed=(place.allowed and not self._leads_away(path, codes))
@@ -411,6 +411,11 @@ def unknown(state: FileState | None) -> bool:
 
 def _attributes(state: FileState) -> tuple[object, ...]:
     return state.kind, state.mode, state.uid, state.gid, tuple(sorted(state.xattrs))
+
+
+def _was_free(observed: Observed | None) -> bool:
+    """Tell whether nothing was there before."""
+    return observed is not None and observed.before is None
 
 
 def _was_empty(observed: Observed | None) -> bool:

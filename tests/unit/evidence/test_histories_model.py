@@ -161,6 +161,13 @@ def test_what_a_directory_took_along_and_lost_is_deleted() -> None:
     }
 
 
+def test_a_name_that_has_again_what_it_had_is_restored_whatever_was_lost_there() -> None:
+    """What was lost there is told where it had been."""
+    told, _ = tell([("rename", "a", "b"), ("delete", "b", ""), ("create", "b", "")])
+    assert (told["a"].net, told["a"].restored) == ("deleted", False)
+    assert (told["b"].net, told["b"].restored) == ("unchanged", True)
+
+
 def test_what_came_back_is_restored_with_its_directory() -> None:
     """There and back, and a file that was removed meanwhile and made again with the same content."""
     steps = [
