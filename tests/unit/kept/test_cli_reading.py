@@ -88,7 +88,7 @@ def test_the_list_is_the_same_as_json(home: Home, capfd: pytest.CaptureFixture[s
     assert main(["ls", "--json"]) == 0
     told = capfd.readouterr()
     shown = json.loads(told.out)
-    command = {"name": "n", "command": ["rm", "x\x1b[2J"]}
+    command = {"commit_unfinished": False, "name": "n", "command": ["rm", "x\x1b[2J"]}
     verdicts = {"finality": "final", "separation": "separate", "scope": "clean"}
     assert shown["runs"] == [
         {"run": RUN, "state": "sealed"} | verdicts | command,
