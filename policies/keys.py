@@ -149,7 +149,8 @@ FILES = Section(
             name="workspace",
             field="workspace",
             shape=Shape.TEXT,
-            about="The directory that the trial works in; without it the current one.",
+            about="The directory that the trial works in; without it the current one. CMD starts where its caller is, "
+            "if that lies in it.",
         ),
         Key(
             name="mode",

@@ -169,11 +169,12 @@ def _start(request: RunRequest) -> Outcome:
 
 
 def _foreseen(request: RunRequest) -> Iterable[str]:
-    """Say what CMD will not find, and where it will not be able to write."""
+    """Say what CMD will not find, where it will not be able to write, and that it may write everywhere."""
+    from supervisor.command.everywhere import everywhere  # noqa: PLC0415
     from supervisor.command.unseen import unseen  # noqa: PLC0415
     from supervisor.command.unwritable import unwritable  # noqa: PLC0415
 
-    return (*unseen(request), *unwritable(request))
+    return (*unseen(request), *unwritable(request), *everywhere(request))
 
 
 def _dry_run(request: RunRequest) -> int:

@@ -99,7 +99,11 @@ def _claim_arguments(group: argparse._ArgumentGroup) -> None:
 
 
 def _files_arguments(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--workspace", metavar="DIR", help="the directory to work in (default: the current one)")
+    group.add_argument(
+        "--workspace",
+        metavar="DIR",
+        help="the directory to work in (default: the current one); CMD starts where you are, if that lies in it",
+    )
     where = group.add_mutually_exclusive_group()
     where.add_argument(
         "--stage", dest="mode", action="store_const", const="staged", help="stage writes to it (default)"

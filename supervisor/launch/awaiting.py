@@ -22,6 +22,10 @@ from supervisor.values import dataclass
 _UCRED = struct.Struct("3i")
 _BYTES = 1024
 
+ENTER_CWD = "enter the working directory"
+"""The step of ``boxinit.c`` that fails when CMD cannot be where it is to start."""
+_CWD_HINT = "CMD starts where you are, if that lies in the workspace, else in the workspace"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
@@ -43,12 +47,13 @@ class _Message:
 
 @dataclass(slots=True, kw_only=True)
 class Awaiting:
-    """The four channels on which a box under construction may speak."""
+    """The four channels on which a box under construction may speak, and where its command is to start."""
 
     control: socket.socket
     main: socket.socket
     report: BinaryIO
     errors: BinaryIO
+    cwd: bytes
 
     def ready(self, timeout_s: float) -> Ready:
         """Wait until CMD's process is held.
@@ -83,7 +88,8 @@ class Awaiting:
             case (b"error", number, *step):
                 name = b" ".join(step).decode()
                 explanation = f"{name}: {os.strerror(int(number))}"
-                raise LaunchError(explanation, step=name)
+                place = os.fsdecode(self.cwd) if name == ENTER_CWD else None
+                raise LaunchError(explanation, step=name, place=place, hint=place and _CWD_HINT)
         raise self._failure()
 
     def _failure(self) -> LaunchError:

@@ -303,7 +303,7 @@ def hold(
             ours.close()
         if meanwhile is not None:
             meanwhile()
-        awaiting = Awaiting(control=control, main=main, report=report, errors=errors)
+        awaiting = Awaiting(control=control, main=main, report=report, errors=errors, cwd=spec.cwd)
         ready = awaiting.ready(spec.timeout_s)
         on_failure.pop_all()
         return Box(

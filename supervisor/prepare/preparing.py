@@ -30,7 +30,7 @@ from supervisor.launch.runs.state import Home, RunDir, make_run_id
 from supervisor.launch.stage.stage import Stage
 from supervisor.launch.streams import Standard
 from supervisor.launch.terminal import Terminal, find_ttys
-from supervisor.launch.view.view import ViewSpec
+from supervisor.launch.view.view import ViewSpec, place_not_shown
 from supervisor.log.bound import claim_digest
 from supervisor.log.keys import ENVIRONMENT, KeyStore, SigningKey, parse_signing_key, read_signing_key
 from supervisor.log.room import find_wait_s
@@ -162,14 +162,15 @@ def prepare(request: RunRequest, unstarted: ExitStack) -> Prepared:
         stdio = (request.relay.stdin, request.relay.stdout, stdio[2])
     terminal = Terminal.find(stdio)
     rows, columns = terminal.size if terminal else (24, 80)
+    view = _view(request, home, run, named, user, credentials, key_file, declared)
     cache = home.path / "cache"
     cache.mkdir(mode=0o700, exist_ok=True)
     spec = BoxSpec(
         argv=request.argv,
         environ=tuple((os.fsencode(name), os.fsencode(value)) for name, value in environ.items()),
-        cwd=os.fsencode(_cwd(request, workspace)),
+        cwd=_cwd(request, workspace, view),
         view=replace(
-            _view(request, home, run, named, user, credentials, key_file, declared),
+            view,
             memory_bytes=_memory(limits),
             shown=inspection.files if inspection else (),
         ),
@@ -273,10 +274,21 @@ def _digest_requirements(request: RunRequest, workspace: Path) -> dict[str, str]
     return digests
 
 
-def _cwd(request: RunRequest, workspace: Path) -> Path:
-    """Where CMD starts: where the caller is, if that is in the workspace; else the workspace itself."""
+def _cwd(request: RunRequest, workspace: Path, view: ViewSpec) -> bytes:
+    """Where CMD starts: where the caller is, if that is in the workspace; else the workspace itself.
+
+    Raises:
+        UsageError: it is in the workspace, and the trial does not see it.
+    """
     here = request.cwd.resolve()
-    return here if here.is_relative_to(workspace) else workspace
+    if not here.is_relative_to(workspace):
+        return os.fsencode(workspace)
+    if (place := place_not_shown(os.fsencode(here), view)) is not None:
+        unseen = f"what the host has in {os.fsdecode(place)} is not there"
+        message = f"expected a directory that the trial sees, got {here}: {unseen}"
+        hint = f"change to another directory of the workspace {workspace}, or out of it"
+        raise UsageError(message, place="the working directory", hint=hint)
+    return os.fsencode(here)
 
 
 def _view(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,3 +69,40 @@ def test_a_trial_that_was_never_released_leaves_nothing_to_judge(lab: Lab, mista
     assert separated.returncode == 0
     assert b"unsealed" not in separated.stdout + separated.stderr
     assert b"expected a log directory" not in separated.stdout + separated.stderr
+
+
+@pytest.mark.parametrize(
+    ("where", "options", "said"),
+    [
+        ("$PRIVATE", "--workspace / --commit never", "got $PRIVATE: what the host has in /tmp is not there"),
+        ("/", "--workspace / --commit never", None),
+        ("hidden/deep", "--workspace ../.. --read-deny other", None),
+        ("hidden/deep", "--workspace ../.. --read-deny hidden", "/hidden is not there"),
+    ],
+)
+def test_a_directory_that_the_trial_does_not_see_is_named(lab: Lab, where: str, options: str, said: str | None) -> None:
+    """Where the caller is, but what lies there is the host's alone: named, with what to do, before anything runs."""
+    (lab.work / "hidden/deep").mkdir(parents=True)
+    (lab.work / "other").mkdir()
+    with tempfile.TemporaryDirectory(dir="/tmp") as private:
+        at = where.replace("$PRIVATE", private)
+        ended = shell(lab, f'cd "{at}" && exec $COMMAND {options} -- pwd')
+        if said is None:
+            assert ended.returncode == 0, ended.stderr
+            return
+        assert b"the working directory: expected a directory that the trial sees" in ended.stderr
+        assert said.replace("$PRIVATE", private).encode() in ended.stderr
+        assert b"change to another directory of the workspace" in ended.stderr
+        assert ended.returncode == 125
+        assert not any((lab.home / "runs").iterdir())
+
+
+def test_a_workspace_that_the_user_may_not_enter_is_named(lab: Lab) -> None:
+    """Only the kernel knows that; what it refused is told with its path. Whoever may enter it starts there."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as closed:
+        there = replace(lab, work=Path(closed))
+        refused = there.call("--user", "4321:4321", "--", "pwd")
+        assert f"{closed}: enter the working directory: Permission denied".encode() in refused.stderr
+        assert refused.returncode == 125
+        there.work.chmod(0o755)
+        assert there.call("--user", "4321:4321", "--", "pwd").stdout.decode().strip() == closed

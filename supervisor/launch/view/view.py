@@ -221,6 +221,22 @@ def nested_in_place(workspace: bytes, state: bytes, mounts: Sequence[HostMount] 
     return tuple(dict.fromkeys(path for path in below if os.path.isdir(path)))
 
 
+def place_not_shown(path: bytes, spec: ViewSpec) -> bytes | None:
+    """Give the place in which a trial does not see what the host has at a path; None when it does.
+
+    Args:
+        path: free of symlinks.
+        spec: what is asked of the view.
+    """
+    workspace = os.path.realpath(spec.workspace)
+    own = (place for place in (*_PRIVATE, *_NEVER) if not is_below(workspace, place))
+    hidden = (os.path.realpath(place) for place in (spec.state, *spec.masks, *spec.denied))
+    if any(is_below(path, place) for place in spec.shared):
+        return None
+    inside = next((place for place in own if is_below(path, place) and path != place), None)
+    return inside or next((place for place in hidden if is_below(path, place)), None)
+
+
 class _Planner:
     """The host's mounts beside what was asked; each method gives the steps of one concern."""
 

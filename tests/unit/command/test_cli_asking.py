@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from policies.types import FilesPolicy, Policy
+from policies.types import Commit, FilesMode, FilesPolicy, Policy
 from supervisor.cli import main
 from supervisor.command.asking import working_directory
+from supervisor.command.everywhere import everywhere
 from supervisor.command.unseen import unseen
 from supervisor.command.unwritable import unwritable
 from supervisor.errors import UsageError
@@ -224,3 +225,22 @@ def test_a_trial_from_a_thread_is_the_callers_mistake() -> None:
     """Python handles signals in the main thread only; whoever calls from another one is told so in our words."""
     with ThreadPoolExecutor(max_workers=1) as pool, pytest.raises(UsageError, match="expected the main thread"):
         pool.submit(Signals().__enter__).result()
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (FilesPolicy(workspace="/"), "is applied to it"),
+        (FilesPolicy(workspace="/usr/..", commit=Commit.FINAL), "is applied to it"),
+        (FilesPolicy(workspace="/", mode=FilesMode.DIRECT), "in place"),
+        (FilesPolicy(workspace="/", commit=Commit.NEVER), None),
+        (FilesPolicy(workspace="/", write=("/opt/x/**",)), None),
+        (FilesPolicy(), None),
+    ],
+)
+def test_a_workspace_that_is_the_whole_machine_is_told(tmp_path: Path, files: FilesPolicy, said: str | None) -> None:
+    """Unless somebody said what may be written, or that nothing is applied; a directory of its own is no such thing."""
+    request = RunRequest(argv=(b"true",), policy=Policy(files=files), cwd=tmp_path)
+    lines = list(everywhere(request))
+    assert len(lines) == (said is not None)
+    assert said is None or said in lines[0]

@@ -14,7 +14,7 @@ from supervisor.launch.boxspec import STDIO_CLOSED, STDIO_PTY, BoxSpec, encode_c
 from supervisor.launch.bubblewrap import bubblewrap_options, encode_options
 from supervisor.launch.building import read_report
 from supervisor.launch.view.mounting import Mask, MountOverlay, resolve_inside
-from supervisor.launch.view.view import View, ViewSpec, plan_view
+from supervisor.launch.view.view import View, ViewSpec, place_not_shown, plan_view
 
 
 def view_spec(base: Path) -> ViewSpec:
@@ -138,3 +138,26 @@ def test_a_path_on_no_listed_mount_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="on no mount") as caught:
         plan_view(view_spec(tmp_path), mounts=())
     assert caught.value.step == "plan view"
+
+
+def test_what_is_not_shown_is_known_before_anything_is_mounted(tmp_path: Path) -> None:
+    """Of private places all but the place itself; what is masked with all that is in it; shared places are shown."""
+    whole = replace(
+        view_spec(tmp_path),
+        workspace=b"/",
+        masks=(b"/home/somebody/.ssh",),
+        denied=(b"/srv/key",),
+        shared=(b"/tmp/queue",),
+    )
+    for path, place in (
+        (b"/tmp/repo", b"/tmp"),
+        (b"/dev/shm/x", b"/dev"),
+        (b"/proc/self", b"/proc"),
+        (b"/home/somebody/.ssh", b"/home/somebody/.ssh"),
+        (b"/srv/key/deep", b"/srv/key"),
+    ):
+        assert place_not_shown(path, whole) == place
+    for path in (b"/", b"/opt/x", b"/tmp", b"/proc", b"/tmp/queue/in", b"/srv/keyring", b"/home/somebody"):
+        assert place_not_shown(path, whole) is None
+    within = replace(whole, workspace=b"/tmp/repo")
+    assert place_not_shown(b"/tmp/repo/src", within) is None
