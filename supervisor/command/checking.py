@@ -12,7 +12,8 @@ from typing import BinaryIO
 
 from supervisor.errors import LogError, UsageError
 from supervisor.kept.listed import is_running, missed_runs
-from supervisor.kept.reading import check_proof, verify_run
+from supervisor.kept.proving import check_proof
+from supervisor.kept.reading import verify_run
 from supervisor.launch.disk.durable import write_whole
 from supervisor.launch.runs.state import Home, RunDir
 from supervisor.log.keys import KeyStore, read_public

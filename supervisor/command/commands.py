@@ -66,7 +66,10 @@ def _show(parsed: Parsed) -> int:
             return reading.exit_code or _FAILED
         warn(since.told())
     else:
-        print_lines(report_lines(reading.completion, run=reading.run, problem=reading.problem, since=since))
+        told = report_lines(
+            reading.completion, run=reading.run, problem=reading.problem, unread=reading.unread, since=since
+        )
+        print_lines(told)
     warn(followed_since(run))
     if reading.problem is not None and not reading.unsealed:
         warn([f"{reading.run} does not verify: {reading.problem}"])

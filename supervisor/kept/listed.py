@@ -88,8 +88,9 @@ def is_running(run: RunDir) -> bool:
 def _listed(run: RunDir) -> ListedRun:
     manifest = manifest_if_any(run)
     name, command = manifest.get("name"), manifest.get("command", ())
-    verdicts = _verdicts(run) if is_closed(run) else None
-    state = _state(run, sealed=verdicts is not None)
+    closed = is_closed(run)
+    verdicts = _verdicts(run) if closed else None
+    state = _state(run, closed=closed, judged=verdicts is not None)
     return ListedRun(
         id=run.id,
         state=state,
@@ -110,7 +111,7 @@ def _verdicts(run: RunDir) -> tuple[str, str, str] | None:
     return found.finality.verdict, separation_since(found.separation.verdict, since), found.scope.verdict
 
 
-def _state(run: RunDir, *, sealed: bool) -> RunState:
-    if sealed:
-        return RunState.SEALED
+def _state(run: RunDir, *, closed: bool, judged: bool) -> RunState:
+    if closed:
+        return RunState.SEALED if judged else RunState.UNREADABLE
     return RunState.RUNNING if is_running(run) else RunState.UNSEALED

@@ -6,7 +6,6 @@ that does not verify is told with the reason.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -14,16 +13,15 @@ from typing import Any
 
 from supervisor.errors import LogError, LogUnreadableError, LogUnsealedError, UsageError
 from supervisor.events import Event, TrialHeld, TrialReleased
-from supervisor.launch.runs.state import Home, RunDir
+from supervisor.launch.runs.state import RunDir
 from supervisor.log.frames import HEADER_BYTES, MAGIC, MAX_PAYLOAD, FrameType, check_crc, parse_header
-from supervisor.log.keys import KeyStore
 from supervisor.log.notes import CutNoteError, read_notes
-from supervisor.log.reader import Decode, read_events, read_frame
+from supervisor.log.reader import Decode, read_events
 from supervisor.log.segments import list_segments
 from supervisor.log.signer import NAME as NOTES
 from supervisor.log.verify import Verified, verify_log
 from supervisor.report import why
-from supervisor.report.events_json import to_line, to_lines
+from supervisor.report.events_json import to_lines
 from supervisor.report.lines import Line, line
 from supervisor.report.safe import safe
 from supervisor.values import dataclass, replace
@@ -45,7 +43,8 @@ class Reading:
     Attributes:
         run: id.
         directory: of the run.
-        completion: None when there is none. Of a run that was never sealed, the one with nothing resolved.
+        completion: None when none can be read. Of a run that was never sealed, the one with nothing resolved.
+        unread: why none can be read, of a run that had one; None for one that was never judged.
         problem: why the log does not vouch for it, or None when it does.
         unsealed: the run was never sealed.
         exit_code: what ``verify`` exits with: 0 when the log vouches, 1 when it does not, 125 when it cannot be read.
@@ -55,6 +54,7 @@ class Reading:
     run: str
     directory: Path
     completion: Completion | None
+    unread: str | None = None
     problem: str | None = None
     unsealed: bool = False
     exit_code: int = 0
@@ -83,12 +83,19 @@ def read_run(run: RunDir) -> Reading:
     try:
         verify_run(run)
     except LogUnsealedError as err:
-        found = _completion_if_any(run)
+        found, _ = _completion_if_any(run)
         shown = None if found is None else without_seal(found)
         return Reading(run=run.id, directory=run.path, completion=shown, problem=str(err), unsealed=True, exit_code=1)
     except LogError as err:
-        found = _completion_if_any(run)
-        return Reading(run=run.id, directory=run.path, completion=found, problem=str(err), exit_code=err.exit_code)
+        found, unread = _completion_if_any(run)
+        return Reading(
+            run=run.id,
+            directory=run.path,
+            completion=found,
+            unread=unread,
+            problem=str(err),
+            exit_code=err.exit_code,
+        )
     later = addenda(run)
     latest = later[-1] if later else run
     return Reading(
@@ -187,32 +194,6 @@ def _verify_addendum(later: RunDir, run: RunDir, roots: dict[str, str], key: str
         message = f"expected an addendum to the logs {roots}, got one to {said} of {manifest.get('run')}"
         raise LogError(message, place=str(later.manifest))
     roots[f"{ADDENDA}/{later.id}"] = found.root
-
-
-def check_proof(data: bytes, home: Home, *, key: str | None) -> tuple[bytes, str]:
-    """Check a proof; gives the event as a JSON line, and a sentence on what was proved.
-
-    Args:
-        data: what `supervise prove` wrote.
-        home: whose keys are trusted when ``key`` is None.
-        key: that must have signed.
-
-    Raises:
-        UsageError: no key was given, and the proof's is none of the home's.
-        LogError: it proves nothing.
-    """
-    from supervisor.log.proof import key_of, verify_proof  # noqa: PLC0415 - only here
-
-    trusted = key or key_of(data)
-    if key is None and not KeyStore(home.path).owns(trusted):
-        message = f"expected a key to check the proof with: {trusted} is none of this home's"
-        raise UsageError(message, place="--key", hint="name the public key that you know to be the signer's")
-    proved = verify_proof(data, key=trusted)
-    told = f"event {proved.event} of {proved.bound.run} is in the log of {proved.size} frames that {trusted} signed"
-    manifest = json.loads(proved.manifest)
-    events = read_frame(proved.frame, _decoder(manifest))
-    event = next(event for event in events if event.n == proved.event)
-    return to_line(event, realtime_offset_ns=None), told
 
 
 def explain(run: RunDir, reference: str) -> Iterator[Line]:
@@ -333,10 +314,11 @@ def events_of(run: RunDir) -> Iterator[Event]:
 
 
 def _events(run: RunDir) -> Iterator[Event]:
-    return read_events(run.log, _decoder(manifest_if_any(run)))
+    return read_events(run.log, decoder(manifest_if_any(run)))
 
 
-def _decoder(manifest: Mapping[str, Any]) -> Decode:
+def decoder(manifest: Mapping[str, Any]) -> Decode:
+    """Give what decodes the kernel's records in the log of a run with this manifest."""
     from probes.kernel.decode import decode_slab  # noqa: PLC0415  (what lists runs needs no decoder)
 
     host = manifest.get("host")
@@ -368,11 +350,14 @@ def _realtime_offset_ns(run: RunDir) -> int | None:
         return None
 
 
-def _completion_if_any(run: RunDir) -> Completion | None:
+def _completion_if_any(run: RunDir) -> tuple[Completion | None, str | None]:
+    """Give the completion argument; or None, and why it cannot be read."""
+    if not run.completion.exists():
+        return None, f"{run.completion.name} is not there"
     try:
-        return read_completion(run)
+        return read_completion(run), None
     except LogUnreadableError:
-        return None
+        return None, f"{run.completion.name} was altered and cannot be read"
 
 
 def is_closed(run: RunDir) -> bool:

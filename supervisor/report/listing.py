@@ -21,6 +21,7 @@ class RunState(StrEnum):
     RUNNING = "running"
     UNSEALED = "unsealed"
     SEALED = "sealed"
+    UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,7 @@ class ListedRun:
     """One line of the table.
 
     Attributes:
-        verdicts: finality, separation, scope; None for a run that is not sealed: it has none.
+        verdicts: finality, separation, scope; None for a run that has none, or whose argument cannot be read.
         command: empty when it was never written down; undecodable bytes are lone surrogates.
         unfinished: its commit was begun, and is not finished.
     """

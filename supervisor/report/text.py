@@ -62,20 +62,26 @@ def render_text(completion: Completion) -> str:
 
 
 def report_lines(
-    completion: Completion | None, *, run: str, problem: str | None = None, since: Since | None = None
+    completion: Completion | None,
+    *,
+    run: str,
+    problem: str | None = None,
+    unread: str | None = None,
+    since: Since | None = None,
 ) -> Iterator[Line]:
     """Give the report, line by line.
 
     Args:
-        completion: what was concluded, or None when the run was never judged.
+        completion: what was concluded, or None when the run was never judged, or what was concluded cannot be read.
         run: id.
         problem: why the log does not vouch for it, or None.
+        unread: why what was concluded cannot be read, or None.
         since: what was done with its staged writes after that.
     """
     if problem is not None:
         yield line(Span(f"unverified  {safe(problem)}", Tone.BAD))
     if completion is None:
-        yield from _never_judged(run)
+        yield from _not_concluded(run, f"not shown: {unread}" if unread else "never judged: the run was not sealed")
         return
     since = since or Since()
     yield from _verdicts(completion, since, trusted=problem is None)
@@ -85,9 +91,9 @@ def report_lines(
     yield from _log(completion, problem)
 
 
-def _never_judged(run: str) -> Iterator[Line]:
+def _not_concluded(run: str, why: str) -> Iterator[Line]:
     for name in ("finality", "separation", "scope"):
-        yield line(f"{name:<12}", verdict_span("unresolved"), " (never judged: the run was not sealed)")
+        yield line(f"{name:<12}", verdict_span("unresolved"), f" ({why})")
     yield line(f"{'run':<12}{safe(run)}")
     yield line(Span(f"what was logged is shown by: supervise events {safe(run)}", Tone.FAINT))
 

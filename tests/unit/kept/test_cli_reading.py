@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
@@ -147,6 +148,31 @@ def test_an_altered_verdict_is_shown_as_unverified_and_fails(home: Home, capfd: 
     assert main(["show", "last", "--format", "json"]) == 1
     assert capfd.readouterr().out == ""
     assert main(["verify", "last"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("alter", "why"),
+    [
+        (lambda run: run.completion.write_text("{}"), "completion.json was altered and cannot be read"),
+        (lambda run: run.completion.write_bytes(b"\0"), "completion.json was altered and cannot be read"),
+        (lambda run: run.completion.unlink(), "completion.json is not there"),
+    ],
+)
+def test_a_sealed_run_whose_argument_cannot_be_read_was_judged(
+    home: Home, capfd: pytest.CaptureFixture[str], alter: Callable[[RunDir], object], why: str
+) -> None:
+    """It is told as one whose verdicts are not shown, with the reason; only one without a seal was never judged."""
+    run = make_run(home)
+    alter(run)
+    assert main(["show", "last"]) == 1
+    told = capfd.readouterr().out
+    assert told.count(f"unresolved (not shown: {why})") == 3
+    assert "never judged" not in told
+    main(["ls"])
+    assert f"{run.id}  unreadable" in capfd.readouterr().out
+    unsealed = make_run(home, "20261130-090000-aaaa", sealed=False)
+    assert main(["show", unsealed.id]) == 1
+    assert capfd.readouterr().out.count("(never judged: the run was not sealed)") == 3
 
 
 def test_an_altered_frame_is_named(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
