@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from supervisor.evidence.naming import listed
+from supervisor.report.files import is_own
 from supervisor.report.live import count
 from supervisor.report.safe import harmless, safe, trim
 from supervisor.report.words import (
@@ -107,14 +108,17 @@ def _not_applied(completion: Completion) -> Iterator[str]:
 
 def _counts(completion: Completion) -> str:
     effects, log = completion.effects, completion.log
-    changed = sum(1 for file in effects.files if file.history and not file.private and file.reachable)
+    files = [file for file in effects.files if file.history and not is_own(file)]
+    passing = sum(1 for file in files if file.net == "unchanged")
     stage = completion.stage
     applied = (
         f" ({count(stage.changes, 'change')} applied)" if stage and stage.state == "applied" and stage.changes else ""
     )
     parts = [
         count(len(effects.processes), "process", "processes"),
-        count(changed, "changed file") + applied,
+        count(len(files) - passing, "changed file")
+        + applied
+        + (f" and {passing:,} put back or gone again" if passing else ""),
         count(len(effects.network), "connection attempt"),
         count(len(completion.open_effects), "open effect"),
         count(log.events, "event"),

@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from supervisor.report.files import file_lines, is_own
 from supervisor.report.lines import Line, Span, Tone, line, plain, verdict_span
 from supervisor.report.live import count
+from supervisor.report.processes import process_lines
 from supervisor.report.safe import harmless, safe, shorten, trim
 from supervisor.report.since import Since, separation_since
 from supervisor.report.words import (
@@ -24,14 +26,12 @@ from supervisor.report.words import (
     effect_of,
     ended_words,
     endpoint_words,
-    failed_words,
     flow_words,
     last_lines,
     limit_of,
     never_executed,
     outcome_words,
     path_of,
-    process_of,
     stage_words,
 )
 from supervisor.verdict.completion import Completion, CredentialSeen, GraderSaid, OpenEffect
@@ -263,58 +263,16 @@ def _could_affect(effect: OpenEffect) -> str:
     return f", could affect {' and '.join(effect.could_affect)}" if effect.could_affect else ""
 
 
-def _files(completion: Completion) -> Iterator[Line]:
-    """Files that changed or should have; first what is not allowed, then the claim's; the trial's own apart."""
-    files = [f for f in completion.effects.files if not _is_own(f) and (f.history or failed_words(f))]
-    files.sort(key=lambda file: (file.allowed, not file.in_scope))
-    counted = {event for found in completion.scope.violations for event in found.events}
-    yield from _section("files", files, lambda file: _file(file, refused=not counted.isdisjoint(file.events)))
-    own = [file for file in completion.effects.files if _is_own(file) and file.history]
+def _own_files(completion: Completion) -> Iterator[Line]:
+    """Files in places of the trial's own, and behind descriptors that it was given."""
+    own = [file for file in completion.effects.files if is_own(file) and file.history]
     yield from _section("private places and inherited descriptors", own, _own_file)
-
-
-def _is_own(file: FileSeen) -> bool:
-    """Tell whether a file is in a place of the trial's own, or behind a descriptor that it was given."""
-    return file.private or not file.reachable
 
 
 def _own_file(file: FileSeen) -> Line:
     what = ", ".join(dict.fromkeys(file.history))
     given = "" if file.reachable else ", inherited"
     return line(f"  {what}: {shorten(safe(path_of(file)), WIDTH) or '(no name)'}{given}", cited(file.events))
-
-
-def _forbidden(file: FileSeen, *, refused: bool) -> Span | str:
-    """Say that a change was not allowed; one outside the workspace that no violation counts was private: it is gone."""
-    if file.allowed:
-        return Span(", allowed, discarded: outside the workspace", Tone.OPEN) if file.discarded is True else ""
-    if refused or path_of(file)[:1] not in {"/", b"/"}:
-        return Span(", not allowed", Tone.BAD)
-    return Span(", discarded", Tone.FAINT) if file.history else ""
-
-
-def _file(file: FileSeen, *, refused: bool) -> Line:
-    told = ", ".join(dict.fromkeys(file.history))
-    what = (file.net or f"{told} (not compared with before)") if file.history else failed_words(file)
-    came = file.restored and file.history[0] == "created" and file.history[-1] in {"deleted", "renamed"}
-    came_and_went = bool(came or (file.history and file.net == "unchanged" and file.restored is False))
-    moved = {True: f", to {safe(file.renamed_to or '')}", False: f", from {safe(file.renamed_from or '')}"}
-    away = file.renamed_to is not None and (file.net == "renamed" and file.after is None)
-    return line(
-        f"  {'came and went' if came_and_went else what}: {shorten(safe(path_of(file)), WIDTH) or '(no name)'}",
-        moved[away] if file.net == "renamed" and (file.renamed_to or file.renamed_from) else "",
-        ", changed and put back" if file.restored and not came_and_went else "",
-        _forbidden(file, refused=refused),
-        cited(file.events),
-        _kept(file),
-    )
-
-
-def _kept(file: FileSeen) -> Span | str:
-    """Say which events hold what a file was in between, when it is not there any more."""
-    if not file.kept or not file.restored:
-        return ""
-    return Span(f", what was in between is kept: {cited(file.kept).text.strip()}", Tone.FAINT)
 
 
 def _network(completion: Completion) -> Iterator[Line]:
@@ -400,19 +358,6 @@ def _limits(completion: Completion) -> Iterator[Line]:
     )
 
 
-def _processes(completion: Completion) -> Iterator[Line]:
-    """Every process that outlived the endpoint, then the others in the order of their start."""
-    processes = sorted(completion.effects.processes, key=lambda process: not process.outlived)
-    yield from _section(
-        "processes",
-        processes,
-        lambda process: line(
-            f"  {process_of(process)}",
-            Span(", outlived the endpoint", Tone.OPEN) if process.outlived else "",
-        ),
-    )
-
-
 def _gaps(completion: Completion) -> Iterator[Line]:
     gaps = [(entry.route, gap) for entry in completion.coverage for gap in entry.gaps]
     assumed = {text.partition(":")[0] for text in completion.separation.assumptions}
@@ -448,14 +393,15 @@ _SECTIONS = (
     _why,
     _violations,
     _open_effects,
-    _files,
+    file_lines,
+    _own_files,
     _network,
     _requests,
     _credentials,
     _contacts,
     _refusals,
     _limits,
-    _processes,
+    process_lines,
     _gaps,
     _assumptions,
 )

@@ -229,6 +229,7 @@ def _persistent_files(situation: Situation, *, final: bool) -> Iterator[OpenEffe
     kept = [h for h in situation.facts.files if _persists(h) and h.path not in refused]
     yield from (_met(history) for history in kept if history.after is not None and history.after.kind in _MEETING)
     changed = [h for h in kept if h.after is None or h.after.kind not in _MEETING]
+    changed.sort(key=lambda history: _is_hidden(history.path))
     if changed:
         yield OpenEffect(
             id="",
@@ -242,6 +243,11 @@ def _persistent_files(situation: Situation, *, final: bool) -> Iterator[OpenEffe
             events=tuple(n for history in changed[:_NAMED] for n in history.events[-1:]),
             bearing="does not affect this run's verdicts on finality and scope; another run can meet it",
         )
+
+
+def _is_hidden(path: bytes) -> bool:
+    """Tell whether a path lies in a hidden directory: what tools keep there is named after what people work on."""
+    return any(part.startswith(b".") for part in path.split(b"/")[:-1])
 
 
 _MEETING = frozenset({Kind.FIFO, Kind.SOCKET})
