@@ -392,17 +392,18 @@ def _place(value: object, place: str) -> SharedPlace:
 
 
 def parse_choice(choices: Iterable[StrEnum], value: object, *, place: str) -> StrEnum:
-    """Read one of the words of a closed set.
+    """Read one of the words of a closed set; those joined by commas in any order.
 
     Raises:
         PolicyError: when the value is none of them; the message lists them.
     """
-    known = {choice.value: choice for choice in choices}
+    known = {frozenset(choice.value.split(",")): choice for choice in choices}
     text = _text(value, place)
-    if text not in known:
-        message = f"expected {' or '.join(known)}, got {text!r}"
+    found = known.get(frozenset(text.split(",")))
+    if found is None:
+        message = f"expected {' or '.join(choice.value for choice in known.values())}, got {text!r}"
         raise PolicyError(message, place=place)
-    return known[text]
+    return found
 
 
 _SHAPES: dict[Shape, Callable[[Key, Any, str], object]] = {

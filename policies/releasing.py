@@ -27,7 +27,7 @@ def check_release(policy: Policy) -> None:
         message = "expected staged files, got mode = direct: what is written in place cannot be taken back"
         raise PolicyError(message, place="validate.command")
     if policy.files.commit is Commit.NEVER:
-        message = "expected files.commit = always or final, got never: there is nothing to accept"
+        message = "expected another files.commit, got never: there is nothing to accept"
         raise PolicyError(message, place="validate.command")
     if policy.network.default is NetworkDefault.HOLD:
         for index, service in enumerate(policy.services):

@@ -54,11 +54,23 @@ class FilesMode(StrEnum):
 
 
 class Commit(StrEnum):
-    """When staged writes are applied to the host's workspace."""
+    """When staged writes are applied to the host's workspace: always, on verdicts that must be reached, or never."""
 
     ALWAYS = "always"
     FINAL = "final"
+    CLEAN = "clean"
+    FINAL_CLEAN = "final,clean"
     NEVER = "never"
+
+    @property
+    def asks_final(self) -> bool:
+        """Whether they are kept back unless the outcome is final."""
+        return self in {Commit.FINAL, Commit.FINAL_CLEAN}
+
+    @property
+    def asks_clean(self) -> bool:
+        """Whether they are kept back, all of them, unless the scope is clean."""
+        return self in {Commit.CLEAN, Commit.FINAL_CLEAN}
 
 
 class Outside(StrEnum):

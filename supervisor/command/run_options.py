@@ -14,7 +14,11 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     _claim_arguments(parser.add_argument_group("claim and stop rule"))
     files = parser.add_argument_group("files and environment")
     _files_arguments(files)
-    files.add_argument("--commit", metavar="WHEN", help="apply staged writes: always (default), final or never")
+    files.add_argument(
+        "--commit",
+        metavar="WHEN",
+        help="apply staged writes: always (default), never, or only if the verdicts are final, clean, or final,clean",
+    )
     files.add_argument(
         "--validate",
         metavar="COMMAND",

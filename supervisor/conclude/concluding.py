@@ -44,7 +44,7 @@ from supervisor.trial.watching import changed, observed, record_foreign, shared_
 from supervisor.values import dataclass, replace
 from supervisor.verdict.argue import argue
 from supervisor.verdict.captures import withheld
-from supervisor.verdict.completion import Completion, LogFigures, StageSeen, json_parts
+from supervisor.verdict.completion import NEVER, Completion, LogFigures, StageSeen, json_parts
 from supervisor.verdict.judge import Judgement, judge
 from supervisor.verdict.runs.indexing import index_run
 from supervisor.verdict.runs.run_index import encode_index
@@ -195,10 +195,9 @@ def _commit(trial: Trial, stage: Stage | InPlace, facts: Facts, signals: Signals
         return facts
     stage.note_existed(_existed(facts))
     waiting = _waiting(trial, stage, facts, signals)
-    refusal = None
-    if files.commit is Commit.NEVER or (files.commit is Commit.FINAL and not _is_final(trial, facts)):
+    refusal = _kept_back(trial, facts)
+    if refusal is not None:
         applied = Applied(state="kept")
-        refusal = "only a final outcome is released, and this one is not"
     elif (refusal := withheld(read_situation(facts, trial.prepared.told_policy, sealed=True))) is not None:
         applied = Applied(state="kept", error=refusal)
     elif waiting is not None and (refusal := waiting.decide()) is not None:
@@ -292,9 +291,18 @@ def _against(left: tuple[Left, ...]) -> str:
     )
 
 
-def _is_final(trial: Trial, facts: Facts) -> bool:
+def _kept_back(trial: Trial, facts: Facts) -> str | None:
+    """Say why the stage is not to be applied; None when it is."""
+    commit = trial.prepared.request.policy.files.commit
+    if commit in {Commit.ALWAYS, Commit.NEVER}:
+        return NEVER if commit is Commit.NEVER else None
     held_apart = replace(facts, release=Release())  # what waits for this very decision keeps nothing open
-    return judge(held_apart, trial.prepared.told_policy).finality.verdict == "final"
+    found = judge(held_apart, trial.prepared.told_policy)
+    if commit.asks_final and found.finality.verdict != "final":
+        return "only a final outcome is released, and this one is not"
+    if commit.asks_clean and found.scope.verdict != "clean":
+        return f"only a clean run is released, and this one is {found.scope.verdict}"
+    return None
 
 
 def _argue(trial: Trial, facts: Facts, judgement: Judgement) -> Completion:

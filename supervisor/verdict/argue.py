@@ -98,9 +98,7 @@ def _stage(facts: Facts, policy: Policy, judgement: Judgement) -> StageSeen:
         return StageSeen(state="unknown", changes=changes)
     why = committed.error
     if committed.state == "kept" and why is None:
-        why = NEVER
-        if policy.files.commit is Commit.FINAL:
-            why = f"the policy applies a final outcome only, and this one is {judgement.finality.verdict}"
+        why = _kept_back(policy.files.commit, judgement)
     return StageSeen(
         state=committed.state,
         changes=changes,
@@ -108,6 +106,16 @@ def _stage(facts: Facts, policy: Policy, judgement: Judgement) -> StageSeen:
         left_out=tuple(show(path) for path in committed.left_out),
         conflicts=tuple(show(path) for path in committed.conflicts),
     )
+
+
+def _kept_back(commit: Commit, judgement: Judgement) -> str:
+    """Say what kept a stage from being applied."""
+    finality, scope = judgement.finality.verdict, judgement.scope.verdict
+    if commit.asks_clean and scope != "clean":
+        return f"the policy applies nothing unless the scope is clean, and it is {scope}"
+    if commit.asks_final:
+        return f"the policy applies a final outcome only, and this one is {finality}"
+    return NEVER
 
 
 def _claim(policy: Policy) -> ClaimMade:

@@ -323,4 +323,4 @@ def _stays(situation: Situation, *, final: bool) -> bool:
         return True
     if committed is not None:
         return committed.state not in {"kept", "discarded"}
-    return files.commit is Commit.ALWAYS or (files.commit is Commit.FINAL and final)
+    return files.commit is not Commit.NEVER and (final or not files.commit.asks_final)

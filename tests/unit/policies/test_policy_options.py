@@ -37,6 +37,8 @@ def test_every_option_lands_in_its_field() -> None:
     assert (policy.stop.role, policy.stop.at_endpoint) == (LimitRole.OBSERVATION, AtEndpoint.CANCEL)
     assert policy.credentials.env == ("A", "B")
     assert apply_options(Policy(), PolicyOptions(commit="never")).files.commit is Commit.NEVER
+    for text in ("final,clean", "clean,final"):
+        assert apply_options(Policy(), PolicyOptions(commit=text)).files.commit is Commit.FINAL_CLEAN
 
 
 def test_options_that_repeat_add_to_the_policy() -> None:
@@ -60,6 +62,7 @@ def test_a_value_reaches_the_environment_and_never_the_policy() -> None:
         (PolicyOptions(timeout="0s"), "--timeout"),
         (PolicyOptions(period="soon"), "--period"),
         (PolicyOptions(commit="maybe"), "--commit"),
+        (PolicyOptions(commit="final,never"), "--commit"),
         (PolicyOptions(limit_role="boss"), "--limit-role"),
         (PolicyOptions(at_endpoint="leave"), "--at-endpoint"),
         (PolicyOptions(env=("=x",)), "--env"),
