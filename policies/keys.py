@@ -163,8 +163,8 @@ FILES = Section(
             name="commit",
             field="commit",
             shape=Shape.CHOICE,
-            about="When staged writes are applied to the workspace, on which verdicts all of them wait; never while the "
-            "outcome is not what was judged.",
+            about="When staged writes are applied to the workspace, on which verdicts all of them wait; never while "
+            "the outcome is not what was judged.",
             choices=tuple(Commit),
         ),
         Key(

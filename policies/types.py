@@ -447,6 +447,11 @@ class Policy:
     order: tuple[OrderRule, ...] = ()
 
     @property
+    def labelled(self) -> bool:
+        """Whether anybody gives a label: a grader, the log itself, or a service that the outcome lies in."""
+        return bool(self.grade.command or self.claim.service) or self.claim.decided_by is not DecidedBy.STATE
+
+    @property
     def captured(self) -> tuple[str, ...]:
         """Globs of what a snapshot keeps: all of the workspace for a grader, which may look at any of it."""
         return self.claim.footprint if self.grade.command is None else ("**",)

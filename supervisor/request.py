@@ -32,11 +32,12 @@ __all__ = [
 
 
 class Requirement(StrEnum):
-    """What ``--require`` asks for: a verdict, or that whatever may be written was applied."""
+    """What ``--require`` asks for: a verdict, a label, or that whatever may be written was applied."""
 
     FINAL = "final"
     SEPARATE = "separate"
     CLEAN = "clean"
+    SUCCESS = "success"
     APPLIED = "applied"
 
 
@@ -63,7 +64,7 @@ class RunRequest:
         quiet: no summary.
         json: stdout is for completion.json, so the child's stdout goes to our stderr.
         status_fd: descriptor that must not reach the box, or None.
-        require: verdicts that the caller insists on.
+        require: what the caller insists on.
         signing_key: key file that signs the log, or None for ``SUPERVISE_SIGNING_KEY`` or the home's own key.
         home: where runs are kept, or None to find it in ``environ``.
         on_progress: called in the supervisor's main thread; it must not block.

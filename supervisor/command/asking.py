@@ -49,6 +49,8 @@ def make_request(
     own = "files.workspace" if options.policy is None else f"{options.policy}: files.workspace"
     check_workspace(policy, cwd, place=own if given.workspace is None else "--workspace")
     check_places(policy, place="--checkpoint-to" if given.checkpoint_to else "log.checkpoint_to")
+    require = frozenset(Requirement(word) for word in options.require)
+    _check_requirements(require, policy)
     return RunRequest(
         argv=tuple(os.fsencode(word) for word in parsed.argv),
         policy=policy,
@@ -59,12 +61,19 @@ def make_request(
         quiet=options.quiet,
         json=options.json,
         status_fd=options.status_fd,
-        require=frozenset(Requirement(word) for word in options.require),
+        require=require,
         signing_key=Path(options.key) if options.key else None,
         on_progress=on_progress,
         on_notice=on_notice,
         closed=closed,
     )
+
+
+def _check_requirements(require: frozenset[Requirement], policy: Policy) -> None:
+    """Refuse to wait for a label that nobody gives."""
+    if Requirement.SUCCESS in require and not policy.labelled:
+        message = "expected somebody who gives the label with success, got no grader"
+        raise UsageError(message, place="--require", hint="--grade COMMAND gives one; CMD's own exit code is passed on")
 
 
 def policy_options(parsed: Parsed) -> PolicyOptions:

@@ -64,8 +64,8 @@ def _verdict_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="LIST",
         type=_requirements,
         default=(),
-        help="exit with 120 unless all of it holds: final,separate,clean (the verdicts), applied (all staged writes, "
-        "as they were judged)",
+        help="exit with 120 unless all of it holds: final,separate,clean (the verdicts), success (the label), applied "
+        "(all staged writes, as they were judged)",
     )
 
 
@@ -189,8 +189,8 @@ def _result_arguments(group: argparse._ArgumentGroup) -> None:
 
 def _requirements(text: str) -> tuple[str, ...]:
     words = tuple(text.split(","))
-    if wrong := [word for word in words if word not in {"final", "separate", "clean", "applied"}]:
-        message = f"expected final, separate, clean or applied, got {wrong[0]!r}"
+    if wrong := [word for word in words if word not in {"final", "separate", "clean", "success", "applied"}]:
+        message = f"expected final, separate, clean, success or applied, got {wrong[0]!r}"
         raise argparse.ArgumentTypeError(message)
     return words
 

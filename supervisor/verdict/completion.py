@@ -434,16 +434,18 @@ def unmet_requirements(completion: Completion, required: frozenset[str]) -> tupl
 
     Args:
         completion: what was concluded.
-        required: verdicts to be reached (``final``, ``separate``, ``clean``), and ``applied``: that nothing which was
-            staged in the workspace was kept back or dropped, and what the claim is about is there as it was judged.
+        required: verdicts to be reached (``final``, ``separate``, ``clean``); ``success``: that this is the label,
+            which no run has that is not final; ``applied``: that nothing which was staged in the workspace was kept
+            back or dropped, and what the claim is about is there as it was judged.
     """
     verdicts = {
         "finality": completion.finality.verdict,
         "separation": completion.separation.verdict,
         "scope": completion.scope.verdict,
     }
-    unmet = [word for word, (which, wanted) in _MEANING.items() if word in required and verdicts[which] != wanted]
-    return (*unmet, *(["applied"] if "applied" in required and not all_applied(completion) else []))
+    met = {word: verdicts[which] == wanted for word, (which, wanted) in _MEANING.items()}
+    met |= {"success": completion.finality.label == "success", "applied": all_applied(completion)}
+    return tuple(word for word, holds in met.items() if word in required and not holds)
 
 
 def all_applied(completion: Completion) -> bool:

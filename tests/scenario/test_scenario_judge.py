@@ -12,6 +12,8 @@ from scenario_lab import Lab, runs_on_host, wait_until
 
 pytestmark = [pytest.mark.kernel("bpf", "cgroup", "bubblewrap", "overlayfs")]
 
+EVENT = '[claim]\ndecided_by = "event"\nevent = "file.written path=out"'
+
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory) -> Lab:
@@ -165,3 +167,23 @@ def test_a_secret_of_the_caller_is_in_no_judgement(judged: Lab) -> None:
     told = judge(lab, "--grade", f"cat {judged.home.parent}/said")
     assert told["finality"]["label"] == "success"
     assert not [path for path in run_of(judged).rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize(("content", "code"), [("ok", 0), ("no", 120)])
+def test_the_label_reaches_the_exit_code(lab: Lab, content: str, code: int) -> None:
+    """With `--require success`, which the manifest has; CMD exits with 0 either way."""
+    words = ("--outcome", "out", "--grade", "grep -q ok out", "--require", "success")
+    ran = lab.sh(f"echo {content} > out", *words)
+    assert ran.code == code
+    assert (b"--require success: not met" in ran.err) == (code == 120)
+    assert lab.sh("echo no > out", *words[:-2]).code == 0
+    manifest = json.loads((lab.home / "runs" / ran.report["run"] / "manifest.json").read_bytes())
+    assert manifest["require"] == ["success"]
+
+
+def test_a_label_that_nobody_gives_is_not_waited_for(lab: Lab) -> None:
+    """It could never be met: a mistake before anything runs. The log itself can give one."""
+    refused = lab.call("--require", "success", "--", "touch", "ran")
+    assert (refused.returncode, b"--require: expected somebody who gives the label" in refused.stderr) == (125, True)
+    decided = lab.call("-p", claim(lab, EVENT), "--require", "success", "--", "sh", "-c", "echo 1 > out")
+    assert decided.returncode == 0, decided.stderr

@@ -36,7 +36,16 @@ def test_a_requirement_changes_only_a_zero() -> None:
     """A child that failed keeps its own code, so that its failure is not hidden."""
     assert exit_code(completion(**BAD), ALL) == 120
     assert exit_code(completion(**BAD, endpoint={"exit_code": 3}), ALL) == 3
-    assert exit_code(completion(stage={"state": "applied", "changes": 1}), ALL) == 0
+    good = completion(stage={"state": "applied", "changes": 1}, finality={"label": "success"})
+    assert exit_code(good, ALL) == 0
+
+
+@pytest.mark.parametrize(("label", "code"), [("success", 0), ("failure", 120), (None, 120)])
+def test_the_code_carries_the_label_only_where_that_is_required(label: str | None, code: int) -> None:
+    """A run that is not final has no label, whatever was observed; without the word a failure is 0."""
+    seen = completion(finality={"label": label, "observed": {"label": "success", "at": None, "digest": None}})
+    assert exit_code(seen, frozenset({Requirement.SUCCESS})) == code
+    assert exit_code(seen) == 0
 
 
 @pytest.mark.parametrize(
