@@ -6,6 +6,7 @@ import itertools
 import posixpath
 from collections.abc import Iterator
 
+from policies.globs import compile_globs
 from policies.keys import CLAIM, FILES
 from policies.shapes import Shape
 from policies.types import NetworkDefault, Policy
@@ -16,14 +17,19 @@ _WILDCARDS = frozenset("*?")
 
 
 def doubts(policy: Policy, *, workspace: str | None = None) -> tuple[str, ...]:
-    """Give one sentence for each path or glob that reads like something that it is not.
+    """Give one sentence for each path or glob that reads like something that it is not, or is good for nothing.
 
     Args:
         policy: whole and checked.
         workspace: where it will be used, absolute and free of symlinks; None where nobody knows yet.
     """
     paths = (f"{place}: {said}, got {text!r}" for place, text in _paths(policy) if (said := _doubt(text)) is not None)
-    return (*paths, *_discarded(policy, workspace), *_useless_mappings(policy))
+    return (
+        *paths,
+        *_discarded(policy, workspace),
+        *_unwritable_outcome(policy),
+        *_useless_mappings(policy),
+    )
 
 
 def _discarded(policy: Policy, workspace: str | None) -> Iterator[str]:
@@ -48,6 +54,24 @@ def _literal_part(glob: str) -> str:
 
 def _is_below(path: str, top: str) -> bool:
     return f"{path}/".startswith(top.rstrip("/") + "/")
+
+
+def _unwritable_outcome(policy: Policy) -> Iterator[str]:
+    """Find an outcome that nothing allows to be written: whatever makes it violates.
+
+    Absolute paths are left alone, since nobody knows yet where the workspace is.
+    """
+    claim, files = policy.claim, policy.files
+    allowed = (*(files.write or ()), *(place.path for place in files.shared))
+    if not files.write or claim.service is not None or any(path.startswith("/") for path in allowed):
+        return
+    named = claim.outcome or "/"
+    path = "/".join(part for part in named.split("/") if part not in {"", "."}).encode(errors="surrogateescape")
+    if named.startswith("/") or not path:
+        return
+    globs = compile_globs(allowed)
+    if not globs.match(path) and not globs.may_match_below(path):
+        yield f"claim.outcome: nothing in files.write covers it, so writing it violates, got {named!r}"
 
 
 def _useless_mappings(policy: Policy) -> Iterator[str]:

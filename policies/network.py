@@ -33,6 +33,7 @@ from policies.addresses import (
     plain_address,
 )
 from policies.hosts import ANY_PORT, parse_host, parse_name, parse_port, split_port, written
+from policies.mistakes import read_each
 from policies.types import NetworkDefault
 from supervisor.errors import PolicyError
 from supervisor.values import dataclass, field
@@ -279,12 +280,12 @@ def parse_rules(texts: Iterable[str], effect: Effect, *, place: str) -> tuple[Ru
     Raises:
         PolicyError: its place is that of the text (``network.allow[2]``).
     """
-    read: dict[Rule, None] = {}
-    for index, text in enumerate(texts):
+
+    def read_one(index: int, text: str) -> tuple[Rule, ...]:
         at = f"{place}[{index}]"
-        for one in _spelled_out(text, at):
-            read[parse_rule(one, effect, place=at)] = None
-    return tuple(read)
+        return tuple(parse_rule(one, effect, place=at) for one in _spelled_out(text, at))
+
+    return tuple(dict.fromkeys(rule for rules in read_each(read_one, texts) for rule in rules))
 
 
 def canonical_rules(texts: Iterable[str], effect: Effect, *, place: str) -> tuple[str, ...]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from policies.amounts import parse_count, parse_cpus, parse_memory
+from policies.checking import check_policy
 from policies.durations import parse_duration, parse_period
 from policies.keys import FILES, STOP
-from policies.parse import check_path, check_policy, parse_choice
+from policies.parse import check_path, parse_choice
 from policies.shapes import Key, Section
 from policies.types import (
     AtEndpoint,

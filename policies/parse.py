@@ -6,20 +6,19 @@ is ignored.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NoReturn
 
 from policies.amounts import parse_bytes, parse_count, parse_cpus, parse_memory
+from policies.checking import check_policy, suggest
 from policies.durations import parse_duration, parse_period
 from policies.keys import SCHEMA_VERSION, SECTIONS
-from policies.releasing import check_release
+from policies.mistakes import Mistakes, read_each, together
 from policies.shapes import Key, Section, Shape
-from policies.types import Commit, DecidedBy, FilesMode, Policy, SharedPlace
+from policies.types import Policy, SharedPlace
 from supervisor.errors import PolicyError
 
 BUILT_IN = ("default",)
@@ -27,9 +26,6 @@ BUILT_IN = ("default",)
 
 MOST_REPEATS = 100
 """How often a grader may be run for one label."""
-
-MOST_STATES = 64
-"""How many combinations of possible states may be graded."""
 
 _TYPE_NAMES: Mapping[type, str] = {
     bool: "a boolean",
@@ -97,7 +93,7 @@ def parse_policy(text: str, *, place: str) -> Policy:
     try:
         return policy_from_mapping(document)
     except PolicyError as err:
-        raise _together([_placed(one, place) for one in (err, *err.others)]) from err
+        raise together([_placed(one, place) for one in (err, *err.others)]) from err
 
 
 def policy_from_mapping(document: Mapping[str, Any]) -> Policy:
@@ -107,7 +103,7 @@ def policy_from_mapping(document: Mapping[str, Any]) -> Policy:
         PolicyError: its place is the path of the key (``network.default``); it carries every mistake that was found.
     """
     sections = {section.name: section for section in SECTIONS}
-    mistakes = _Mistakes()
+    mistakes = Mistakes()
     with mistakes:
         _check_schema(document)
     for key in document:
@@ -132,124 +128,8 @@ def policy_from_mapping(document: Mapping[str, Any]) -> Policy:
     return policy
 
 
-class _Mistakes:
-    """Keeps what goes wrong in each ``with``, so that all of it can be told at once."""
-
-    def __init__(self) -> None:
-        self._found: list[PolicyError] = []
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
-        if isinstance(error, PolicyError):
-            self._found.append(error)
-        return isinstance(error, PolicyError)
-
-    def tell(self) -> None:
-        if self._found:
-            raise _together(self._found)
-
-
-def _together(errors: Sequence[PolicyError]) -> PolicyError:
-    first = errors[0]
-    first.others = tuple(errors[1:])
-    return first
-
-
 def _placed(err: PolicyError, place: str) -> PolicyError:
     return PolicyError(err.message, place=f"{place}: {err.place}" if err.place else place, hint=err.hint)
-
-
-def check_policy(policy: Policy) -> None:
-    """Refuse what each key allows but the whole does not.
-
-    Raises:
-        PolicyError: staged writes are asked for in direct mode, the limit is no time at all, or servers are to be
-            trusted whose TLS is not read.
-    """
-    if policy.stop.wall_s is not None and policy.stop.wall_s <= 0:
-        message = "expected a duration above zero, got 0"
-        raise PolicyError(message, place="stop.wall")
-    if policy.network.trust and not policy.network.inspect:
-        message = "expected inspect = true, got files that vouch for servers whose TLS is not read"
-        raise PolicyError(message, place="network.trust")
-    if policy.claim.service is not None and policy.claim.service not in {one.name for one in policy.services}:
-        message = f"expected the name of one of the services, got {policy.claim.service!r}"
-        raise PolicyError(message, place="claim.outcome", hint="[[services]] declares them")
-    for index, place in enumerate(policy.files.shared):
-        if place.path in {other.path for other in policy.files.shared[:index]}:
-            message = f"expected each place once, got {place.path!r} again"
-            raise PolicyError(message, place=f"files.shared[{index}].path")
-    if policy.files.mode is FilesMode.DIRECT and policy.files.commit is not Commit.ALWAYS:
-        message = f"expected staged files, got mode = direct with commit = {policy.files.commit}"
-        raise PolicyError(message, place="files.commit", hint="direct writes are made in place: nothing is committed")
-    check_release(policy)
-    _check_grade(policy)
-
-
-def _check_grade(policy: Policy) -> None:
-    """Refuse what cannot give a label: parts of a grader without its command, too many states.
-
-    Raises:
-        PolicyError: with the key.
-    """
-    grade = policy.grade
-    if grade.command is None:
-        for name, value in (("states", grade.states), ("selftest", grade.selftest), ("executes", grade.executes)):
-            if value:
-                message = f"expected grade.command, got {name} without it"
-                raise PolicyError(message, place=f"grade.{name}")
-    effects: dict[str, int] = {}
-    for index, state in enumerate(grade.states):
-        effects[state.effect] = effects.get(state.effect, 0) + 1
-        if state.script is not None and state.overlay is not None:
-            message = "expected script or overlay, got both"
-            raise PolicyError(message, place=f"grade.states[{index}]")
-    if (combinations := math.prod(effects.values())) > MOST_STATES:
-        message = f"expected at most {MOST_STATES} combinations of states, got {combinations}"
-        raise PolicyError(message, place="grade.states", hint="every combination is graded: name fewer")
-    _check_decision(policy)
-
-
-def _check_decision(policy: Policy) -> None:
-    claim = policy.claim
-    if (claim.decided_by is DecidedBy.EVENT) != (claim.event is not None):
-        message = f"expected claim.event with decided_by = event only, got decided_by = {claim.decided_by}"
-        raise PolicyError(message, place="claim.event")
-    if claim.decided_by is DecidedBy.HISTORY and not policy.order:
-        message = "expected [[order]] with decided_by = history, got none"
-        raise PolicyError(message, place="claim.decided_by")
-    if claim.decided_by is not DecidedBy.STATE and policy.grade.command is not None:
-        message = f"expected no grader with decided_by = {claim.decided_by}: the log decides, got grade.command"
-        raise PolicyError(message, place="grade.command")
-
-    for place, text in _patterns(policy):
-        _check_pattern(text, place)
-
-
-def _patterns(policy: Policy) -> Iterator[tuple[str, str]]:
-    if policy.claim.event is not None:
-        yield "claim.event", policy.claim.event
-    for index, rule in enumerate(policy.order):
-        yield f"order[{index}].first", rule.first
-        yield f"order[{index}].then", rule.then
-
-
-def _check_pattern(text: str, place: str) -> None:
-    """Refuse a pattern that no event could ever match."""
-    from supervisor.events.kinds import kinds  # noqa: PLC0415  (a policy without patterns needs no event)
-
-    name, *fields = text.split(" ")
-    kind = kinds().get(name)
-    if kind is None:
-        message = f"expected a kind of events, got {name!r}"
-        raise PolicyError(message, place=place, hint=_suggest(name, tuple(kinds())))
-    for field in fields:
-        named = field.partition("=")[0]
-        if named not in kind.__struct_fields__:
-            message = f"expected a field of {name}, got {named!r}"
-            raise PolicyError(message, place=place, hint=_suggest(named, kind.__struct_fields__))
 
 
 def _check_schema(document: Mapping[str, Any]) -> None:
@@ -265,7 +145,7 @@ def _read_name(document: Mapping[str, Any]) -> str:
     return _text(document["name"], "name") if "name" in document else "unnamed"
 
 
-def _read_section(section: Section, table: object, mistakes: _Mistakes) -> Any:  # noqa: ANN401  (a section type)
+def _read_section(section: Section, table: object, mistakes: Mistakes) -> Any:  # noqa: ANN401  (a section type)
     read: dict[str, Any] = {}
     with mistakes:
         if not isinstance(table, dict):
@@ -280,7 +160,7 @@ def _read_section(section: Section, table: object, mistakes: _Mistakes) -> Any: 
     return section.type(**read)
 
 
-def _read_many(section: Section, tables: object, mistakes: _Mistakes) -> tuple[Any, ...]:
+def _read_many(section: Section, tables: object, mistakes: Mistakes) -> tuple[Any, ...]:
     """Read an array of tables (``[[order]]``), each as a section of its own."""
     with mistakes:
         return _read_tables(section.type, section.keys, tables, section.name)
@@ -290,18 +170,25 @@ def _read_many(section: Section, tables: object, mistakes: _Mistakes) -> tuple[A
 def _read_tables(kind: Callable[..., Any], keys: tuple[Key, ...], tables: object, place: str) -> tuple[Any, ...]:
     if not isinstance(tables, list | tuple):
         _refuse("an array of tables", tables, place)
-    return tuple(_read_table(kind, keys, table, f"{place}[{index}]") for index, table in enumerate(tables))
+    return read_each(lambda index, table: _read_table(kind, keys, table, f"{place}[{index}]"), tables)
 
 
 def _read_table(kind: Callable[..., Any], keys: tuple[Key, ...], table: object, place: str) -> Any:  # noqa: ANN401
     if not isinstance(table, dict):
         _refuse("a table", table, place)
+    mistakes, read = Mistakes(), {}
     for name in table:
-        _refuse_unknown(name, [key.name for key in keys], f"{place}.")
-    if missing := [key.name for key in keys if key.required and key.name not in table]:
-        message = f"expected {missing[0]}, got nothing"
-        raise PolicyError(message, place=place)
-    return kind(**{key.field: _read_key(key, table[key.name], place) for key in keys if key.name in table})
+        with mistakes:
+            _refuse_unknown(name, [key.name for key in keys], f"{place}.")
+    for key in keys:
+        with mistakes:
+            if key.name in table:
+                read[key.field] = _read_key(key, table[key.name], place)
+            elif key.required:
+                message = f"expected {key.name}, got nothing"
+                raise PolicyError(message, place=place)
+    mistakes.tell()
+    return kind(**read)
 
 
 def _read_key(key: Key, value: object, section: str) -> object:
@@ -336,9 +223,7 @@ def check_path(text: str, *, place: str) -> str:
 def _texts(key: Key, value: object, place: str) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
         _refuse("an array of strings", value, place)
-    return tuple(
-        _one_text(key, _text(item, f"{place}[{index}]"), f"{place}[{index}]") for index, item in enumerate(value)
-    )
+    return read_each(lambda index, item: _one_text(key, _text(item, f"{place}[{index}]"), f"{place}[{index}]"), value)
 
 
 def _times(value: object, place: str) -> int:
@@ -363,32 +248,41 @@ def _mappings(value: object, place: str) -> tuple[str, ...]:
     if not isinstance(value, dict):
         _refuse('a table of "HOST:PORT" = "ADDR:PORT"', value, place)
     read: dict[tuple[str, int], str] = {}
-    for source, target in value.items():
-        at = f"{place}.{source}"
-        one = mapping_from_pair(source, _text(target, at), place=at)
+
+    def read_one(_: int, pair: tuple[str, object]) -> None:
+        at = f"{place}.{pair[0]}"
+        one = mapping_from_pair(pair[0], _text(pair[1], at), place=at)
         if (one.host, one.port) in read:
             message = f"expected one mapping of a host and port, got another spelling of {read[one.host, one.port]!r}"
             raise PolicyError(message, place=at)
         read[one.host, one.port] = str(one)
+
+    read_each(read_one, value.items())
     return tuple(sorted(read.values()))
 
 
 def _places(value: object, place: str) -> tuple[SharedPlace, ...]:
     if not isinstance(value, list | tuple):
         _refuse("an array of tables", value, place)
-    return tuple(_place(item, f"{place}[{index}]") for index, item in enumerate(value))
+    return read_each(lambda index, item: _place(item, f"{place}[{index}]"), value)
 
 
 def _place(value: object, place: str) -> SharedPlace:
     if not isinstance(value, dict):
         _refuse("a table with path", value, place)
+    mistakes, path, reset = Mistakes(), "", None
     for name in value:
-        _refuse_unknown(name, ("path", "reset"), f"{place}.")
-    if "path" not in value:
-        message = "expected a path, got nothing"
-        raise PolicyError(message, place=f"{place}.path")
-    path = check_path(_text(value["path"], f"{place}.path"), place=f"{place}.path")
-    return SharedPlace(path=path, reset=_text(value["reset"], f"{place}.reset") if "reset" in value else None)
+        with mistakes:
+            _refuse_unknown(name, ("path", "reset"), f"{place}.")
+    with mistakes:
+        if "path" not in value:
+            message = "expected a path, got nothing"
+            raise PolicyError(message, place=f"{place}.path")
+        path = check_path(_text(value["path"], f"{place}.path"), place=f"{place}.path")
+    with mistakes:
+        reset = _text(value["reset"], f"{place}.reset") if "reset" in value else None
+    mistakes.tell()
+    return SharedPlace(path=path, reset=reset)
 
 
 def parse_choice(choices: Iterable[StrEnum], value: object, *, place: str) -> StrEnum:
@@ -409,7 +303,7 @@ def parse_choice(choices: Iterable[StrEnum], value: object, *, place: str) -> St
 _SHAPES: dict[Shape, Callable[[Key, Any, str], object]] = {
     Shape.TEXT: lambda key, value, place: _one_text(key, _text(value, place), place),
     Shape.TEXTS: _texts,
-    Shape.DURATION: lambda _key, value, place: parse_duration(_text(value, place), place=place),
+    Shape.DURATION: lambda _key, value, place: parse_duration(_duration_text(value, place), place=place),
     Shape.PERIOD: lambda _key, value, place: parse_period(_text(value, place), place=place),
     Shape.CHOICE: lambda key, value, place: parse_choice(key.choices, value, place=place),
     Shape.COUNT: lambda _key, value, place: parse_count(value, place=place),
@@ -439,6 +333,14 @@ def _text(value: object, place: str) -> str:
     return value
 
 
+def _duration_text(value: object, place: str) -> str:
+    """Read the text of a duration; a bare number gets the hint that is most likely meant."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        message = f"expected a string, got {_shown(value)}"
+        raise PolicyError(message, place=place, hint=f'for seconds write "{value}s"')
+    return _text(value, place)
+
+
 def _refuse(expected: str, value: object, place: str) -> NoReturn:
     message = f"expected {expected}, got {_shown(value)}"
     raise PolicyError(message, place=place)
@@ -454,11 +356,4 @@ def _refuse_unknown(key: str, known: Iterable[str], prefix: str) -> None:
     names = tuple(known)
     if key not in names:
         message = "unknown key"
-        raise PolicyError(message, place=f"{prefix}{key}", hint=_suggest(key, names))
-
-
-def _suggest(key: str, names: tuple[str, ...]) -> str:
-    import difflib  # noqa: PLC0415  (only an error needs it)
-
-    close = difflib.get_close_matches(key, names, n=1)
-    return f"did you mean {close[0]}?" if close else f"known here: {', '.join(names)}"
+        raise PolicyError(message, place=f"{prefix}{key}", hint=suggest(key, names))

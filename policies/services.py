@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from policies.durations import DURATION_PATTERN, format_duration, parse_duration
+from policies.mistakes import Mistakes, read_each
 from policies.types import Option, Service, ServiceState, ServiceStatus, Settle, SettleKind
 from supervisor.errors import PolicyError
 from supervisor.values import dataclass
@@ -178,7 +179,7 @@ def parse_services(value: object, refuse_unknown: Callable[[str, Sequence[str], 
     """
     if not isinstance(value, list | tuple):
         raise PolicyError("expected an array of tables ([[services]])", place="services")
-    services = tuple(_service(table, f"services[{at}]", refuse_unknown) for at, table in enumerate(value))
+    services = read_each(lambda at, table: _service(table, f"services[{at}]", refuse_unknown), value)
     names = [service.name for service in services]
     for at, name in enumerate(names):
         if name in names[:at]:
@@ -189,19 +190,24 @@ def parse_services(value: object, refuse_unknown: Callable[[str, Sequence[str], 
 def _service(table: object, place: str, refuse_unknown: Callable[[str, Sequence[str], str], None]) -> Service:
     if not isinstance(table, Mapping):
         raise PolicyError(f"expected a table, got {table!r}", place=place)
+    mistakes, read = Mistakes(), dict[str, Any]()
     for key in table:
-        refuse_unknown(key, _KEYS, f"{place}.")
-    name = _text(table.get("name"), f"{place}.name", NAME_PATTERN, "a name of letters, digits, _, . and -")
-    at = table.get("at")
-    settle = table.get("settle")
-    return Service(
-        name=name,
-        at=None if at is None else _text(at, f"{place}.at", AT_PATTERN, "unix:/PATH or HOST:PORT"),
-        state=ServiceState(
-            _choice(table.get("state", ServiceState.SHARED), f"{place}.state", [one.value for one in ServiceState])
-        ),
-        settle=None if settle is None else _settle(settle, f"{place}.settle", refuse_unknown),
-    )
+        with mistakes:
+            refuse_unknown(key, _KEYS, f"{place}.")
+    with mistakes:
+        expects = "a name of letters, digits, _, . and -"
+        read["name"] = _text(table.get("name"), f"{place}.name", NAME_PATTERN, expects)
+    with mistakes:
+        if (at := table.get("at")) is not None:
+            read["at"] = _text(at, f"{place}.at", AT_PATTERN, "unix:/PATH or HOST:PORT")
+    with mistakes:
+        state = table.get("state", ServiceState.SHARED)
+        read["state"] = ServiceState(_choice(state, f"{place}.state", [one.value for one in ServiceState]))
+    with mistakes:
+        if (settle := table.get("settle")) is not None:
+            read["settle"] = _settle(settle, f"{place}.settle", refuse_unknown)
+    mistakes.tell()
+    return Service(**read)
 
 
 def _settle(table: object, place: str, refuse_unknown: Callable[[str, Sequence[str], str], None]) -> Settle:
@@ -209,18 +215,23 @@ def _settle(table: object, place: str, refuse_unknown: Callable[[str, Sequence[s
         raise PolicyError(f"expected a table, got {table!r}", place=place)
     kind = SettleKind(_choice(table.get("kind"), f"{place}.kind", [one.value for one in SettleKind]))
     known = {option.name: option for option in KINDS[kind]}
+    mistakes, times, options = Mistakes(), dict[str, float](), dict[str, Option]()
     for key in table:
-        refuse_unknown(key, (*_COMMON, *known), f"{place}.")
-    for option in known.values():
-        if option.required and option.name not in table:
-            raise PolicyError(f"expected {option.shape.value}, got nothing", place=f"{place}.{option.name}")
-    options = {name: _option(known[name], table[name], f"{place}.{name}") for name in table if name in known}
+        with mistakes:
+            refuse_unknown(key, (*_COMMON, *known), f"{place}.")
+    for name, option in known.items():
+        with mistakes:
+            if name in table:
+                options[name] = _option(option, table[name], f"{place}.{name}")
+            elif option.required:
+                raise PolicyError(f"expected {option.shape.value}, got nothing", place=f"{place}.{name}")
+    for name, usual in (("every", "250ms"), ("deadline", "2s")):
+        with mistakes:
+            times[name] = _duration(table.get(name, usual), f"{place}.{name}")
+    mistakes.tell()
     _check_together(kind, options, place)
     return Settle(
-        kind=kind,
-        every_s=_duration(table.get("every", "250ms"), f"{place}.every"),
-        deadline_s=_duration(table.get("deadline", "2s"), f"{place}.deadline"),
-        options=tuple(sorted(options.items())),
+        kind=kind, every_s=times["every"], deadline_s=times["deadline"], options=tuple(sorted(options.items()))
     )
 
 
@@ -268,7 +279,7 @@ def _option(option: SettleOption, value: object, place: str) -> Option:
         case OptionShape.TEXTS:
             if not isinstance(value, list | tuple):
                 raise PolicyError(f"expected an array of strings, got {value!r}", place=place)
-            return tuple(_text(item, f"{place}[{at}]") for at, item in enumerate(value))
+            return read_each(lambda at, item: _text(item, f"{place}[{at}]"), value)
         case OptionShape.FLAG:
             if not isinstance(value, bool):
                 raise PolicyError(f"expected true or false, got {value!r}", place=place)
@@ -292,6 +303,9 @@ def _choice(value: object, place: str, known: Sequence[str]) -> str:
 
 
 def _duration(value: object, place: str) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        message = f"expected a string, got {value!r}"
+        raise PolicyError(message, place=place, hint=f'for seconds write "{value}s"')
     seconds = parse_duration(_text(value, place), place=place)
     if seconds < _NO_TIME_S:
         raise PolicyError(f"expected a duration of 10ms or more, got {value!r}", place=place)

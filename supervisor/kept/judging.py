@@ -25,8 +25,9 @@ from typing import Any
 import msgspec
 
 from policies.canonical import policy_to_mapping
+from policies.checking import check_policy
 from policies.credentials import find_secrets
-from policies.parse import check_policy, load_policy
+from policies.parse import load_policy
 from policies.types import FilesMode, Policy
 from supervisor import clock
 from supervisor.errors import LogError, UsageError

@@ -331,3 +331,142 @@ def test_a_glob_whose_writes_are_thrown_away_is_doubted(glob: str, told: bool) -
     unknown = doubts(policy)
     assert bool(unknown) is (told or glob.startswith("/work"))
     assert all("if it does not lie there" in text for text in unknown)
+
+
+MANY = """
+[claim]
+outcome = "src/a"
+scope = ["../a", "ok", "../b"]
+decided_by = "wind"
+[stop]
+wall = 90
+[files]
+read_deny = ["../x", "../y"]
+shared = [{path = "../q", rest = 1}, {reset = 2}]
+[network]
+allow = ["http://x/", "api.test", "foo:99999", "a b"]
+map = {"api.test:80" = "x", "b.test:80" = "127.0.0.1"}
+[grade]
+selftest = [{outcome = 1, expect = "good"}, {expect = "success"}]
+[[services]]
+name = "a b"
+state = "mine"
+colour = 1
+settle = {kind = "ftp"}
+[[services]]
+name = "s"
+settle = {kind = "http", url = 1, every = 1, deadline = 2, colour = 1, absent = "x", committed = [1, "a", 2]}
+[[order]]
+first = 1
+then = 2
+"""
+
+
+def test_all_mistakes_of_a_file_are_told_at_once() -> None:
+    """Of lists every element, of tables every key, of services every key of every one; what is good is not named."""
+    with pytest.raises(PolicyError) as caught:
+        parse(MANY)
+    told = [str(one.place).removeprefix("p.toml: ") for one in (caught.value, *caught.value.others)]
+    assert told == [
+        "claim.scope[0]",
+        "claim.scope[2]",
+        "claim.decided_by",
+        "stop.wall",
+        "files.read_deny[0]",
+        "files.read_deny[1]",
+        "files.shared[0].rest",
+        "files.shared[0].path",
+        "files.shared[1].path",
+        "files.shared[1].reset",
+        "network.allow[0]",
+        "network.allow[2]",
+        "network.allow[3]",
+        "network.map.api.test:80",
+        "network.map.b.test:80",
+        "grade.selftest[0].outcome",
+        "grade.selftest[0].expect",
+        "grade.selftest[1]",
+        "order[0].first",
+        "order[0].then",
+        "services[0].colour",
+        "services[0].name",
+        "services[0].state",
+        "services[0].settle.kind",
+        "services[1].settle.colour",
+        "services[1].settle.url",
+        "services[1].settle.absent",
+        "services[1].settle.committed[0]",
+        "services[1].settle.committed[2]",
+        "services[1].settle.every",
+        "services[1].settle.deadline",
+    ]
+
+
+def test_all_that_does_not_hold_together_is_told_at_once() -> None:
+    """Keys that are good by themselves, and not beside others, of every section."""
+    body = """
+    [claim]
+    outcome = "service:none"
+    decided_by = "event"
+    [stop]
+    wall = "0s"
+    [files]
+    mode = "direct"
+    commit = "clean"
+    shared = [{path = "a"}, {path = "a"}]
+    [network]
+    trust = ["ca.pem"]
+    [validate]
+    command = "x"
+    [grade]
+    selftest = [{outcome = "a", expect = "success"}]
+    [[order]]
+    first = "file.wrote"
+    then = "file.written name=a"
+    """
+    with pytest.raises(PolicyError) as caught:
+        parse(body)
+    told = [str(one.place).removeprefix("p.toml: ") for one in (caught.value, *caught.value.others)]
+    assert told == [
+        "stop.wall",
+        "network.trust",
+        "claim.outcome",
+        "files.shared[1].path",
+        "files.commit",
+        "validate.command",
+        "grade.selftest",
+        "claim.event",
+        "order[0].first",
+        "order[0].then",
+    ]
+
+
+@pytest.mark.parametrize("body", ["[stop]\nwall = 90", "[[services]]\nname='s'\nsettle={kind='file', every=90}"])
+def test_a_number_without_a_unit_is_told_what_is_most_likely_meant(body: str) -> None:
+    """The hint says how to write so many seconds."""
+    with pytest.raises(PolicyError) as caught:
+        parse(body)
+    errors = (caught.value, *caught.value.others)
+    assert 'for seconds write "90s"' in [one.hint for one in errors]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "write", "told"),
+    [
+        ("src/a", ["docs/**"], True),
+        ("./src/a", ["docs/**", "src/b"], True),
+        ("src/a", ["src/**"], False),
+        ("src", ["src/a"], False),
+        ("src/a", ["*"], True),
+        ("src/a", ["**/a"], False),
+        ("src/a", ["/w/**"], False),
+        ("/w/src/a", ["docs/**"], False),
+        ("src/a", [], False),
+    ],
+)
+def test_an_outcome_that_may_not_be_written_is_a_doubt(outcome: str, write: list[str], told: bool) -> None:  # noqa: FBT001
+    """Writing it would violate; where only the workspace's place tells, nothing is said, nor of `write = []`."""
+    policy = Policy(claim=Claim(outcome=outcome), files=FilesPolicy(write=tuple(write)))
+    said = [one for one in doubts(policy) if "nothing in files.write covers it" in one]
+    assert bool(said) == told
+    assert not doubts(replace(policy, files=replace(policy.files, write=None)))
