@@ -15,7 +15,7 @@ a bundle (``@github``). Without a port an allowing rule means 443, a denying one
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -274,27 +274,37 @@ def _shown(name: str | None, address: Address, port: int) -> str:
     return f"{written(name, port)} at {address}" if name is not None else where
 
 
-def parse_rules(texts: Iterable[str], effect: Effect, *, place: str) -> tuple[Rule, ...]:
+def parse_rules(
+    texts: Iterable[str], effect: Effect, *, place: str = "", places: Sequence[str] = ()
+) -> tuple[Rule, ...]:
     """Read a list of rules, bundles spelled out, each rule once.
 
+    Args:
+        texts: one rule or bundle each.
+        effect: of all of them.
+        place: of the list; or
+        places: of each text.
+
     Raises:
-        PolicyError: its place is that of the text (``network.allow[2]``).
+        PolicyError: its place is that of the text (``network.allow[2]``); it carries the mistakes of others.
     """
 
     def read_one(index: int, text: str) -> tuple[Rule, ...]:
-        at = f"{place}[{index}]"
+        at = places[index] if places else f"{place}[{index}]"
         return tuple(parse_rule(one, effect, place=at) for one in _spelled_out(text, at))
 
     return tuple(dict.fromkeys(rule for rules in read_each(read_one, texts) for rule in rules))
 
 
-def canonical_rules(texts: Iterable[str], effect: Effect, *, place: str) -> tuple[str, ...]:
+def canonical_rules(
+    texts: Iterable[str], effect: Effect, *, place: str = "", places: Sequence[str] = ()
+) -> tuple[str, ...]:
     """Give rules in their one spelling, bundles spelled out: what a policy keeps, shows and digests.
 
     Raises:
         PolicyError: as `parse_rules`.
     """
-    return tuple(str(rule) for rule in parse_rules(texts, effect, place=place))
+    return tuple(str(rule) for rule in parse_rules(texts, effect, place=place, places=places))
 
 
 def parse_rule(text: str, effect: Effect, *, place: str) -> Rule:

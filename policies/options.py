@@ -5,12 +5,15 @@ Options that can be repeated add to what the policy lists; the others replace wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain
 
 from policies.amounts import parse_count, parse_cpus, parse_memory
+from policies.called import OPTION_OF, Called, as_option
 from policies.checking import check_policy
 from policies.durations import parse_duration, parse_period
 from policies.keys import FILES, STOP
+from policies.mistakes import read_each
 from policies.parse import check_path, parse_choice
 from policies.shapes import Key, Section
 from policies.types import (
@@ -67,15 +70,6 @@ class PolicyOptions:
     grade: str | None = None
 
 
-Called = Callable[[str], str]
-"""From the field of `PolicyOptions` to what the caller calls it: ``limit_role`` is ``--limit-role`` to a shell."""
-
-
-def as_option(field: str) -> str:
-    """Give the option of the command line that sets a field."""
-    return f"--{field.replace('_', '-')}"
-
-
 def apply_options(policy: Policy, options: PolicyOptions, *, called: Called = as_option) -> Policy:
     """Lay options over a policy.
 
@@ -97,10 +91,17 @@ def apply_options(policy: Policy, options: PolicyOptions, *, called: Called = as
         )
         check_policy(changed)
     except PolicyError as err:
-        # What does not hold together only with the options is told by the option.
-        field = {"files.commit": "commit", "stop.wall": "timeout", "validate.command": "validate"}.get(err.place or "")
-        raise UsageError(err.message, place=called(field) if field else err.place, hint=err.hint) from err
+        raise _by_caller(err, options, called) from err
     return changed
+
+
+def _by_caller(err: PolicyError, options: PolicyOptions, called: Called) -> UsageError:
+    """Tell what does not hold together only with the options by the option, with all other mistakes."""
+    field = OPTION_OF.get(err.place or "")
+    given = field is not None and getattr(options, field)
+    told = UsageError(err.message, place=called(field) if field and given else err.place, hint=err.hint)
+    told.others = tuple(_by_caller(one, options, called) for one in err.others)
+    return told
 
 
 def set_environ(environ: dict[str, str], options: PolicyOptions, *, called: Called = as_option) -> dict[str, str]:
@@ -109,7 +110,7 @@ def set_environ(environ: dict[str, str], options: PolicyOptions, *, called: Call
     Raises:
         UsageError: when a name is empty.
     """
-    split = [_split_env(text, called) for text in options.env]
+    split = [_split_env(text, called("env", at)) for at, text in enumerate(options.env)]
     return environ | {name: value for name, given, value in split if given}
 
 
@@ -118,11 +119,11 @@ def names_not_set(environ: Mapping[str, str], options: PolicyOptions) -> tuple[s
     return tuple(text for text in options.env if "=" not in text and text not in environ)
 
 
-def _split_env(text: str, called: Called) -> tuple[str, bool, str]:
+def _split_env(text: str, place: str) -> tuple[str, bool, str]:
     name, equals, value = text.partition("=")
     if not name:
         message = f"expected NAME or NAME=VALUE, got {text!r}"
-        raise UsageError(message, place=called("env"))
+        raise UsageError(message, place=place)
     return name, bool(equals), value
 
 
@@ -130,7 +131,7 @@ def _claim(claim: Claim, options: PolicyOptions, called: Called) -> Claim:
     return replace(
         claim,
         outcome=claim.outcome if options.outcome is None else _path(options.outcome, called("outcome")),
-        scope=_added(claim.scope, options.scope, called("scope")),
+        scope=_added(claim.scope, options.scope, "scope", called),
         period=claim.period if options.period is None else parse_period(options.period, place=called("period")),
     )
 
@@ -155,9 +156,9 @@ def _files(files: FilesPolicy, options: PolicyOptions, called: Called) -> FilesP
         workspace=files.workspace if options.workspace is None else _filled(options.workspace, called("workspace")),
         mode=files.mode if mode is None else FilesMode(_choice(FILES, "mode", mode, called("mode"))),
         commit=files.commit if commit is None else Commit(_choice(FILES, "commit", commit, called("commit"))),
-        write=_added(files.write or (), options.write, called("write")) if options.write else files.write,
-        read_deny=_added(files.read_deny, options.read_deny, called("read_deny")),
-        shared=_shared(files.shared, options.shared, called("shared")),
+        write=_added(files.write or (), options.write, "write", called) if options.write else files.write,
+        read_deny=_added(files.read_deny, options.read_deny, "read_deny", called),
+        shared=_shared(files.shared, options.shared, called),
     )
 
 
@@ -166,21 +167,24 @@ def _network(network: NetworkPolicy, options: PolicyOptions, called: Called) -> 
         return network
     from policies.network import Effect, canonical_rules, parse_mapping  # noqa: PLC0415  (10 ms that few runs need)
 
-    allowed = canonical_rules(options.allow, Effect.ALLOW, place=called("allow"))
-    given = [parse_mapping(text, place=called("map")) for text in options.map]
+    allowed = read_each(
+        lambda at, text: canonical_rules((text,), Effect.ALLOW, places=(called("allow", at),)), options.allow
+    )
+    given = read_each(lambda at, text: parse_mapping(text, place=called("map", at)), options.map)
     # The later one says where: a policy's mapping can be sent elsewhere for one run.
     mapped = {text.partition("=")[0]: text for text in (*network.map, *map(str, given))}
-    return replace(network, allow=tuple(dict.fromkeys((*network.allow, *allowed))), map=tuple(sorted(mapped.values())))
+    rules = _without_repeats((*network.allow, *chain(*allowed)))
+    return replace(network, allow=rules, map=tuple(sorted(mapped.values())))
 
 
-def _shared(declared: tuple[SharedPlace, ...], given: tuple[str, ...], place: str) -> tuple[SharedPlace, ...]:
+def _shared(declared: tuple[SharedPlace, ...], given: tuple[str, ...], called: Called) -> tuple[SharedPlace, ...]:
     known = {one.path for one in declared}
-    new = (path for path in dict.fromkeys(_path(text, place) for text in given) if path not in known)
+    new = (path for path in _added((), given, "shared", called) if path not in known)
     return (*declared, *(SharedPlace(path=path) for path in new))
 
 
 def _credentials(credentials: CredentialsPolicy, options: PolicyOptions, called: Called) -> CredentialsPolicy:
-    names = (_split_env(text, called)[0] for text in options.env)
+    names = (_split_env(text, called("env", at))[0] for at, text in enumerate(options.env))
     return replace(credentials, env=tuple(dict.fromkeys((*credentials.env, *names))))
 
 
@@ -198,7 +202,7 @@ def _grade(grade: GradePolicy, options: PolicyOptions, called: Called) -> GradeP
         return grade
     if not options.grade.strip():
         message = "expected a shell command, got nothing"
-        raise UsageError(message, place=called("grade"))
+        raise PolicyError(message, place=called("grade"))
     return replace(grade, command=options.grade)
 
 
@@ -207,13 +211,13 @@ def _validate(validate: ValidatePolicy, options: PolicyOptions, called: Called) 
         return validate
     if not options.validate.strip():
         message = "expected a shell command, got nothing"
-        raise UsageError(message, place=called("validate"))
+        raise PolicyError(message, place=called("validate"))
     return replace(validate, command=options.validate)
 
 
 def _places(log: LogPolicy, options: PolicyOptions, called: Called) -> tuple[str, ...]:
-    given = (_filled(text, called("checkpoint_to")) for text in options.checkpoint_to)
-    return tuple(dict.fromkeys((*log.checkpoint_to, *given)))
+    given = read_each(lambda at, text: _filled(text, called("checkpoint_to", at)), options.checkpoint_to)
+    return _without_repeats((*log.checkpoint_to, *given))
 
 
 def _choice(section: Section, name: str, text: str, place: str) -> str:
@@ -224,7 +228,7 @@ def _choice(section: Section, name: str, text: str, place: str) -> str:
 def _filled(text: str, place: str) -> str:
     if not text:
         message = "expected a path or a glob, got an empty string"
-        raise UsageError(message, place=place)
+        raise PolicyError(message, place=place)
     return text
 
 
@@ -232,6 +236,10 @@ def _path(text: str, place: str) -> str:
     return check_path(_filled(text, place), place=place)
 
 
-def _added(listed: tuple[str, ...], given: tuple[str, ...], place: str) -> tuple[str, ...]:
+def _added(listed: tuple[str, ...], given: tuple[str, ...], field: str, called: Called) -> tuple[str, ...]:
     """Add without repeating: an option that says what the policy says leaves its digest alone."""
-    return tuple(dict.fromkeys((*listed, *(_path(text, place) for text in given))))
+    return _without_repeats((*listed, *read_each(lambda at, text: _path(text, called(field, at)), given)))
+
+
+def _without_repeats(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(texts))

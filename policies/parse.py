@@ -38,16 +38,17 @@ _TYPE_NAMES: Mapping[type, str] = {
 """TOML's own words for what `tomllib` gives; the rest are dates and times."""
 
 
-def load_policy(name_or_path: str) -> Policy:
+def load_policy(name_or_path: str, *, place: str = "policy") -> Policy:
     """Read a policy file, or a built-in policy by its name.
 
     Args:
         name_or_path: a path when it has a slash or ends with ``.toml``, else the name of a built-in policy.
+        place: what the caller calls the argument.
 
     Raises:
         PolicyError: when there is no such policy, it cannot be read, or it does not hold together.
     """
-    path = find_policy(name_or_path)
+    path = find_policy(name_or_path, place=place)
     try:
         text = path.read_bytes().decode()
     except OSError as err:
@@ -59,7 +60,7 @@ def load_policy(name_or_path: str) -> Policy:
     return parse_policy(text, place=name_or_path)
 
 
-def find_policy(name_or_path: str) -> Path:
+def find_policy(name_or_path: str, *, place: str = "policy") -> Path:
     """Give the file that a name or a path means; whether a path exists is not looked up.
 
     Raises:
@@ -69,8 +70,9 @@ def find_policy(name_or_path: str) -> Path:
         return Path(name_or_path)
     if name_or_path in BUILT_IN:
         return Path(__file__).with_name(f"{name_or_path}.toml")
-    message = f"expected a file or one of {', '.join(BUILT_IN)}, got {name_or_path!r}"
-    raise PolicyError(message, place="policy", hint=f"write ./{name_or_path} for a file of that name")
+    built_in = f"the built-in policy {BUILT_IN[0]}" if len(BUILT_IN) == 1 else f"one of {', '.join(BUILT_IN)}"
+    message = f"expected a file, by a path with / or .toml, or {built_in}, got {name_or_path!r}"
+    raise PolicyError(message, place=place, hint=f"write ./{name_or_path} for a file of that name")
 
 
 def parse_policy(text: str, *, place: str) -> Policy:

@@ -36,7 +36,13 @@ class SuperviseError(Exception):
 
 
 class UsageError(SuperviseError):
-    """The caller's: a wrong option, argument or RUN reference. Exit code 125."""
+    """The caller's: a wrong option, argument or RUN reference. Exit code 125.
+
+    Attributes:
+        others: further mistakes of the same call, so that all of them can be told at once.
+    """
+
+    others: tuple[UsageError, ...] = ()
 
 
 class PolicyError(SuperviseError):

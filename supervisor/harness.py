@@ -12,12 +12,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from policies.called import Caller, as_keyword
 from policies.durations import format_duration
 from policies.options import PolicyOptions, apply_options, set_environ
 from policies.parse import load_policy
 from policies.types import Policy
 from supervisor.errors import LogError, UsageError
-from supervisor.request import RunRequest, check_places, check_workspace
+from supervisor.request import RunRequest, check_places, check_workspace, named_by_caller
 
 if TYPE_CHECKING:
     from supervisor.kept.separating import RunsSeparated
@@ -60,7 +61,12 @@ def make_request(
     mode = _mode(read.pop("mode", None), given)
     of_the_policy = {name: value for name, value in read.items() if name in _OF_THE_POLICY}
     asked = PolicyOptions(mode=mode, **of_the_policy)
-    whole = apply_options(_policy(policy), asked, called=str)
+    file = _policy(policy)
+    source = policy if isinstance(policy, str) else str(policy) if isinstance(policy, os.PathLike) else None
+    given_by = {name: read.get(name) for name in _OF_THE_POLICY}
+    caller = Caller(file=file, options=given_by, source=source, called=as_keyword)
+    with named_by_caller(caller.place):
+        whole = apply_options(file, asked, called=as_keyword)
     cwd = Path(read.get("cwd") or Path.cwd()).absolute()
     check_places(whole, place="checkpoint_to")
     check_workspace(whole, cwd, place="workspace" if "workspace" in read else "files.workspace")
@@ -68,8 +74,9 @@ def make_request(
         argv=words,
         policy=whole,
         cwd=cwd,
-        environ=set_environ(read.get("environ", dict(os.environ)), asked, called=str),
+        environ=set_environ(read.get("environ", dict(os.environ)), asked, called=as_keyword),
         quiet=True,
+        place_of=caller.place,
         **{name: value for name, value in read.items() if name in _OF_THE_REQUEST},
     )
 

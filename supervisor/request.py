@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from policies.types import Policy
-from supervisor.errors import UsageError
+from supervisor.errors import PolicyError, UsageError
 from supervisor.report.live import Phase, Progress
 from supervisor.values import dataclass, field, replace
 
@@ -28,6 +29,7 @@ __all__ = [
     "check_workspace",
     "ignore_notice",
     "ignore_progress",
+    "named_by_caller",
 ]
 
 
@@ -72,6 +74,7 @@ class RunRequest:
         on_notice: gets lines that the operator must see at once, such as that the disk is full; from any thread.
         room_wait_s: how long a trial stands still for want of room for its log before it is ended, or None to find it
             in ``environ`` (see `supervisor.log.room`).
+        place_of: gives what the caller calls a place of the policy, for mistakes that are found later.
         relay: passes what CMD reads and writes on standard streams, for ``supervise tool``; None for CMD's own.
     """
 
@@ -92,10 +95,22 @@ class RunRequest:
     on_notice: Callable[[Sequence[str]], None] = ignore_notice
     room_wait_s: float | None = None
     relay: ToolRelay | None = None
+    place_of: Callable[[str], str] = str
 
     def with_closed(self, closed: frozenset[int]) -> RunRequest:
         """Give the same request for a caller who has closed some of the standard streams."""
         return replace(self, closed=closed)
+
+
+@contextmanager
+def named_by_caller(place_of: Callable[[str], str]) -> Iterator[None]:
+    """Tell mistakes of the policy by what the caller calls their places: an option, or a key of a file."""
+    try:
+        yield
+    except (UsageError, PolicyError) as err:
+        for one in (err, *err.others):
+            one.place = None if one.place is None else place_of(one.place)
+        raise
 
 
 def check_request(request: RunRequest) -> None:

@@ -13,7 +13,7 @@ from probes.doctor_preflight import require_machine
 from supervisor.grade.graders import grade, show_examples
 from supervisor.log.room import fullness_told
 from supervisor.prepare.preparing import prepare, prepare_writes
-from supervisor.request import Outcome, RunRequest
+from supervisor.request import Outcome, RunRequest, named_by_caller
 from supervisor.signals import Signals
 from supervisor.trial.following import follow
 from supervisor.trial.trial import hold_trial
@@ -30,6 +30,7 @@ def run(request: RunRequest) -> Outcome:
     """
     require_machine()
     with ExitStack() as stack:
+        stack.enter_context(named_by_caller(request.place_of))
         signals = stack.enter_context(Signals())
         unstarted = stack.enter_context(ExitStack())
         prepared = prepare(request, unstarted)

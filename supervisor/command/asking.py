@@ -7,11 +7,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from policies.called import Caller, as_option
 from policies.options import PolicyOptions, apply_options, names_not_set, set_environ
 from policies.types import Policy
 from supervisor.command.arguments import Parsed
 from supervisor.errors import UsageError
-from supervisor.request import Progress, Requirement, RunRequest, check_places, check_workspace, ignore_notice
+from supervisor.request import (
+    Progress,
+    Requirement,
+    RunRequest,
+    check_places,
+    check_workspace,
+    ignore_notice,
+    named_by_caller,
+)
 from supervisor.streams import is_open
 
 _REPEATED = ("write", "env", "scope", "checkpoint_to", "allow", "map")
@@ -45,7 +54,10 @@ def make_request(
     if options.json and 1 in closed:
         message = "expected an open standard output to print completion.json on, got a closed one"
         raise UsageError(message, place="--json")
-    cwd, policy = working_directory(environ), _policy(options.policy, given)
+    cwd, file = working_directory(environ), _policy(options.policy)
+    caller = Caller(file=file, options=vars(options), source=options.policy, called=as_option)
+    with named_by_caller(caller.place):
+        policy = apply_options(file, given)
     own = "files.workspace" if options.policy is None else f"{options.policy}: files.workspace"
     check_workspace(policy, cwd, place=own if given.workspace is None else "--workspace")
     check_places(policy, place="--checkpoint-to" if given.checkpoint_to else "log.checkpoint_to")
@@ -66,6 +78,7 @@ def make_request(
         on_progress=on_progress,
         on_notice=on_notice,
         closed=closed,
+        place_of=caller.place,
     )
 
 
@@ -107,9 +120,9 @@ def working_directory(environ: Mapping[str, str]) -> Path:
         raise UsageError("expected a directory, got one that was removed", place="the working directory") from err
 
 
-def _policy(name: str | None, given: PolicyOptions) -> Policy:
+def _policy(name: str | None) -> Policy:
     if name is None:  # what default.toml says (a test holds them equal), without reading it
-        return apply_options(Policy(), given)
+        return Policy()
     from policies.parse import load_policy  # noqa: PLC0415
 
-    return apply_options(load_policy(name), given)
+    return load_policy(name, place="--policy")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from supervisor.errors import MachineError, PolicyError, SuperviseError
+from supervisor.errors import MachineError, PolicyError, SuperviseError, UsageError
 
 if TYPE_CHECKING:
     from supervisor.report.lines import Line
@@ -19,7 +19,7 @@ def complain(err: SuperviseError) -> None:
     """Say what was wrong, and what may help."""
     from supervisor.report.safe import safe  # noqa: PLC0415
 
-    errors = (err, *err.others) if isinstance(err, PolicyError) else (err,)
+    errors = (err, *err.others) if isinstance(err, PolicyError | UsageError) else (err,)
     for one in errors:
         tell([f"supervise: {safe(str(one))}", *([f"  {safe(one.hint)}"] if one.hint else [])])
 

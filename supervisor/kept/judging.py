@@ -103,7 +103,7 @@ def judge_run(home: Home, run: RunDir, *, claim: str | None, grade: str | None, 
 def _asked(declared: Policy, claim: str | None, grade: str | None) -> Policy:
     asked = declared
     if claim is not None:
-        named = load_policy(claim)
+        named = load_policy(claim, place="--claim")
         grader = named.grade if named.grade.command is not None else declared.grade
         asked = replace(asked, claim=named.claim, order=named.order, grade=grader)
     if grade is not None:

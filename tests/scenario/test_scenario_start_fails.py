@@ -106,3 +106,27 @@ def test_a_workspace_that_the_user_may_not_enter_is_named(lab: Lab) -> None:
         assert refused.returncode == 125
         there.work.chmod(0o755)
         assert there.call("--user", "4321:4321", "--", "pwd").stdout.decode().strip() == closed
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        ("--read-deny nope", "--read-deny: "),
+        ("--shared /nope", "--shared: "),
+        ("--allow http://x/", "--allow: "),
+        ("--write ../x", "--write: "),
+        ("-p p.toml", "p.toml: files.read_deny[0]: "),
+        ("-p p.toml --read-deny other", "p.toml: files.read_deny[0]: "),
+        ("-p direct.toml --commit never", "--commit: "),
+        ("-p commit.toml --direct", "commit.toml: files.commit: "),
+        ("-p nosuch", "--policy: "),
+    ],
+)
+def test_a_mistake_is_found_where_it_was_written(lab: Lab, options: str, place: str) -> None:
+    """By the option, or by the file and its key, also where only a look at the host finds it."""
+    for name, text in (("p", 'read_deny = ["nope"]'), ("direct", 'mode = "direct"'), ("commit", 'commit = "final"')):
+        (lab.work / f"{name}.toml").write_text(f"schema = 1\n[files]\n{text}\n")
+    refused = lab.call(*options.split(), "--", "touch", "ran")
+    assert refused.returncode == 125
+    assert refused.stderr.decode().startswith(f"supervise: {place}expected "), refused.stderr
+    assert not (lab.work / "ran").exists()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from policies.called import Called, Caller, as_keyword, as_option
 from policies.canonical import policy_digest
 from policies.options import PolicyOptions, apply_options, names_not_set, set_environ
-from policies.types import AtEndpoint, Commit, FilesMode, FilesPolicy, LimitRole, Policy
+from policies.types import AtEndpoint, Commit, FilesMode, FilesPolicy, LimitRole, Policy, SharedPlace
 from supervisor.errors import UsageError
 
 
@@ -80,10 +81,49 @@ def test_a_mistake_is_the_options(options: PolicyOptions, place: str) -> None:
         apply_options(Policy(), options)
     assert caught.value.place == place
     with pytest.raises(UsageError) as caught:
-        apply_options(Policy(), options, called=str.upper)
-    assert caught.value.place == place.removeprefix("--").replace("-", "_").upper()
+        apply_options(Policy(), options, called=as_keyword)
+    keyword, _, number = str(caught.value.place).partition("[")
+    assert keyword == place.removeprefix("--").replace("-", "_")
+    assert number in {"", "0]"}
 
 
 def test_a_name_that_is_not_set_is_known() -> None:
     """`--env NAME` of a name that nobody set does nothing, which the caller is told."""
     assert names_not_set({"A": "1"}, PolicyOptions(env=("A", "B", "C=2"))) == ("B",)
+
+
+def caller(source: str | None, called: Called, **options: object) -> Caller:
+    """Make a caller whose file hides one place, and shares one."""
+    file = Policy(files=FilesPolicy(read_deny=("key",), shared=(SharedPlace(path="q"),)))
+    return Caller(file=file, options=options, source=source, called=called)
+
+
+@pytest.mark.parametrize(
+    ("key", "shell", "harness"),
+    [
+        ("files.read_deny[0]", "p.toml: files.read_deny[0]", "p.toml: files.read_deny[0]"),
+        ("files.read_deny[1]", "--read-deny", "read_deny[0]"),
+        ("files.read_deny[2]", "--read-deny", "read_deny[3]"),
+        ("files.shared[0].path", "p.toml: files.shared[0].path", "p.toml: files.shared[0].path"),
+        ("files.shared[1].path", "--shared", "shared[0]"),
+        ("claim.outcome", "--outcome", "outcome"),
+        ("claim.requirements[0]", "p.toml: claim.requirements[0]", "p.toml: claim.requirements[0]"),
+        ("services[1].at", "p.toml: services[1].at", "p.toml: services[1].at"),
+        ("stop.wall", "p.toml: stop.wall", "p.toml: stop.wall"),
+        ("--user", "--user", "--user"),
+        ("the working directory", "the working directory", "the working directory"),
+    ],
+)
+def test_a_place_is_told_as_its_caller_wrote_it(key: str, shell: str, harness: str) -> None:
+    """By the option that gave it, without a number on a command line; else by the file and its key; else as it is."""
+    given = {"read_deny": ("a", "key", "a", "b"), "shared": ("r",), "outcome": "o", "timeout": None}
+    assert caller("p.toml", as_option, **given).place(key) == shell
+    assert caller("p.toml", as_keyword, **given).place(key) == harness
+    assert caller(None, as_option).place(key) == key
+
+
+def test_several_options_that_are_wrong_are_told_at_once() -> None:
+    """Each by its own place."""
+    with pytest.raises(UsageError) as caught:
+        apply_options(Policy(), PolicyOptions(write=("../a", "b", "../c")), called=as_keyword)
+    assert [caught.value.place, *(one.place for one in caught.value.others)] == ["write[0]", "write[2]"]

@@ -248,7 +248,7 @@ def test_a_file_without_its_version_or_its_form_is_refused(text: str) -> None:
 
 def test_a_name_is_no_path_and_a_path_is_no_name(tmp_path: Path) -> None:
     """A bare word never reads a file; what has a slash or ends with .toml always does."""
-    with pytest.raises(PolicyError, match="expected a file or one of default"):
+    with pytest.raises(PolicyError, match="or the built-in policy default, got 'credentials'"):
         load_policy("credentials")
     with pytest.raises(PolicyError, match="cannot read the policy: No such file"):
         load_policy(str(tmp_path / "default.toml"))
