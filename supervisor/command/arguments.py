@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple, NoReturn
 
 from supervisor.command import route_arguments
@@ -55,8 +56,9 @@ class Parsed(NamedTuple):
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse that raises our errors and never prints or exits."""
+    """argparse that raises our errors and never prints or exits; ``words`` are what it reads."""
 
+    words: Sequence[str] = ()
     color = property(lambda _self: False, lambda _self, _value: None)  # Python 3.14 would colour what the manual quotes
 
     def error(self, message: str) -> NoReturn:
@@ -64,10 +66,31 @@ class _Parser(argparse.ArgumentParser):
         hint = f"see {self.prog} --help"
         if message.startswith("argument "):
             place, _, rest = message.removeprefix("argument ").partition(": ")
+            spellings = place.split("/")
+            if rest == "expected one argument" and (dashed := self._dashed_after(spellings)) is not None:
+                told = f"expected a value, got the option {dashed!r}"
+                hint = f"a value that begins with - is written {spellings[-1]}={dashed}"
+                raise UsageError(told, place=place, hint=hint)
             raise UsageError(_in_our_words(rest), place=place, hint=hint)
+        name = self.prog.removeprefix("supervise ")
         if missing := re.fullmatch(r"the following arguments are required: (.*)", message):
-            raise UsageError(f"expected {missing[1]}, got nothing", place=self.prog, hint=self.usage)
-        raise UsageError(message, place=self.prog, hint=hint)
+            raise UsageError(f"expected {missing[1]}, got nothing", place=name, hint=f"usage: {self.usage}")
+        raise UsageError(message, place=name, hint=hint)
+
+    def _dashed_after(self, spellings: Sequence[str]) -> str | None:
+        """Give the word after an option that begins with a dash, which argparse takes for the next option."""
+        pairs = pairwise(self.words)
+        return next((after for word, after in pairs if word in spellings and after.startswith("-")), None)
+
+    def nearest(self, word: str) -> str | None:
+        """Give the option that is spelled most like a word that is none."""
+        return _nearest(word, [spelling for spelling in self._option_string_actions if spelling.startswith("--")])
+
+
+def _nearest(word: str, known: Iterable[str]) -> str | None:
+    import difflib  # noqa: PLC0415  (only an error needs it)
+
+    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
 
 
 _WORDINGS = (
@@ -94,9 +117,22 @@ def parse_arguments(words: Sequence[str]) -> Parsed:
     """
     if not words:
         return Parsed(command="run", options=argparse.Namespace(), help=help_text("run"))
+    if words[0] == "help":
+        return _parse_help(words[1:])
     name = words[0] if words[0] in COMMANDS else "run"
     rest = words[1:] if words[0] in COMMANDS else words
     return _parse_trial(name, rest) if name in TRIALS else _parse_other(name, rest)
+
+
+def _parse_help(words: Sequence[str]) -> Parsed:
+    """Read what comes after ``help``: the name of a command, or nothing."""
+    name = words[0] if words else "run"
+    if name not in COMMANDS or len(words) > 1:
+        wrong = name if name not in COMMANDS else words[1]
+        close = _nearest(wrong, COMMANDS) if wrong is name else None
+        hint = f"did you mean {close}?" if close else "supervise help lists the commands"
+        raise UsageError(f"expected the name of one command, got {wrong!r}", place="help", hint=hint)
+    return Parsed(command=name, options=argparse.Namespace(), help=help_text(name))
 
 
 def help_text(name: str) -> str:
@@ -130,17 +166,24 @@ def _parse_other(name: str, words: Sequence[str]) -> Parsed:
 
 
 def _parse(command: Command, words: Sequence[str]) -> argparse.Namespace:
-    options, unknown = _parser(command).parse_known_args(list(words))
+    parser = _parser(command)
+    parser.words = words
+    options, unknown = parser.parse_known_args(list(words))
     if not unknown:
         return options
     word = unknown[0]
     if word.startswith("-"):
-        message = "unknown option"
-        raise UsageError(message, place=word.partition("=")[0], hint=f"see supervise {command.name} --help")
+        message, option = "unknown option", word.partition("=")[0]
+        close = parser.nearest(option)
+        raise UsageError(
+            message, place=option, hint=f"did you mean {close}?" if close else f"see supervise {command.name} --help"
+        )
     of_run = command.name in TRIALS
     message = f"expected {'an option or --' if of_run else 'no more words'}, got {word!r}"
     called = "supervise" if command.name == "run" else f"supervise {command.name}"
     hint = f"{called} -- {word} … runs a command" if of_run else f"usage: {command.usage}"
+    if command.name == "run" and (close := _nearest(word, COMMANDS)) is not None:
+        hint = f"did you mean supervise {close}? {hint}"
     raise UsageError(message, place=command.name, hint=hint)
 
 

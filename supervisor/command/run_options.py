@@ -29,7 +29,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     way = parser.add_argument_group("how it runs and what is told")
     _way_arguments(way)
     _result_arguments(way)
-    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    parser.add_argument("-V", "--version", action="store_true", help="print the version and exit")
 
 
 def add_learn_options(parser: argparse.ArgumentParser) -> None:
@@ -188,10 +188,13 @@ def _result_arguments(group: argparse._ArgumentGroup) -> None:
 
 
 def _requirements(text: str) -> tuple[str, ...]:
-    words = tuple(text.split(","))
-    if wrong := [word for word in words if word not in {"final", "separate", "clean", "success", "applied"}]:
-        message = f"expected final, separate, clean, success or applied, got {wrong[0]!r}"
-        raise argparse.ArgumentTypeError(message)
+    words, known = tuple(text.split(",")), ("final", "separate", "clean", "success", "applied")
+    if wrong := [word for word in words if word not in known]:
+        import difflib  # noqa: PLC0415  (only an error needs it)
+
+        close = difflib.get_close_matches(wrong[0], known, n=1)
+        message = f"expected {', '.join(known[:-1])} or {known[-1]}, got {wrong[0]!r}"
+        raise argparse.ArgumentTypeError(f"{message}; did you mean {close[0]}?" if close else message)
     return words
 
 

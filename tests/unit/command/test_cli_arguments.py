@@ -141,3 +141,62 @@ def test_learn_has_no_verdict_and_no_writes_to_speak_of(words: list[str]) -> Non
     """Options about what it does not do are unknown to it, and it needs a command."""
     with pytest.raises(UsageError):
         parse_arguments(["learn", *words] if not words else ["learn", *words, "--", "true"])
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["--setle", "1s", "--", "true"], "did you mean --settle?"),
+        (["--require-all", "--", "true"], "did you mean --require?"),
+        (["--zzzz", "--", "true"], "see supervise run --help"),
+        (["verify", "--rejuge", "last"], "did you mean --rejudge?"),
+        (["shwo", "last"], "did you mean supervise show? supervise -- shwo … runs a command"),
+        (["help", "evnts"], "did you mean events?"),
+        (["help", "x"], "supervise help lists the commands"),
+        (["show"], "usage: supervise show RUN [--format text|json]"),
+    ],
+)
+def test_a_word_that_is_nearly_right_is_answered_with_the_right_one(words: list[str], hint: str) -> None:
+    """Options and commands; what is like none is answered with where all of them stand."""
+    with pytest.raises(UsageError) as caught:
+        parse_arguments(words)
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(("word", "close"), [("clen", "clean"), ("sucess", "success"), ("xyz", None)])
+def test_a_requirement_that_is_nearly_right_is_answered_with_the_right_one(word: str, close: str | None) -> None:
+    """All words are listed in any case."""
+    with pytest.raises(UsageError) as caught:
+        parse_arguments(["--require", f"final,{word}", "--", "true"])
+    told = f"expected final, separate, clean, success or applied, got {word!r}"
+    assert caught.value.message == (f"{told}; did you mean {close}?" if close else told)
+
+
+@pytest.mark.parametrize("option", ["-t", "--timeout"])
+def test_a_value_that_begins_with_a_dash_is_told_from_none(option: str) -> None:
+    """`-t -3s` reads as two options; the hint says how to write it. Without a word after it there is nothing."""
+    with pytest.raises(UsageError, match="got the option '-3s'") as caught:
+        parse_arguments([option, "-3s", "--", "true"])
+    assert caught.value.hint == "a value that begins with - is written --timeout=-3s"
+    with pytest.raises(UsageError, match="expected a value, got nothing"):
+        parse_arguments([option, "--", "true"])
+    assert parse_arguments([f"{option}=-3s", "--", "true"]).options.timeout in {"-3s", "=-3s"}
+
+
+def test_a_missing_word_is_told_with_the_commands_name_once() -> None:
+    """`supervise` is said by whoever prints it."""
+    with pytest.raises(UsageError) as caught:
+        parse_arguments(["why", "last"])
+    assert str(caught.value) == "why: expected REF, got nothing"
+
+
+@pytest.mark.parametrize(("words", "name"), [(["help"], "run"), (["help", "show"], "show"), (["help", "run"], "run")])
+def test_help_is_a_command_too(words: list[str], name: str) -> None:
+    """Of one command, or of all."""
+    assert parse_arguments(words).help == help_text(name)
+
+
+def test_the_version_has_a_short_option() -> None:
+    """As nearly every program has one."""
+    assert parse_arguments(["-V"]).options.version
+    assert not parse_arguments(["--", "-V"]).options.version
