@@ -51,7 +51,7 @@ def read(reference: str | Path, home: str | Path | None = None) -> Completion:
     """Give what was concluded about a run.
 
     Args:
-        reference: an id, a unique prefix of one, ``last``, or a directory.
+        reference: an id, a unique beginning or the last part of one, ``last``, or a directory.
         home: the directory that runs are kept in; None for that of the environment.
 
     Raises:
@@ -67,7 +67,7 @@ def separate(runs: Sequence[str | Path], home: str | Path | None = None) -> Runs
     """Judge runs against each other: could one have changed another?
 
     Args:
-        runs: ids, unique prefixes, ``last``, or directories; two or more.
+        runs: ids, their beginnings or last parts, ``last``, or directories; two or more.
         home: the directory that runs are kept in; None for that of the environment.
 
     Returns:

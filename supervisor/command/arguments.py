@@ -209,7 +209,14 @@ def _help_formatter(prog: str) -> argparse.HelpFormatter:
 def _epilog() -> str:
     rows = [f"  {command.usage.removeprefix('supervise '):<44}{command.about}" for command in COMMANDS.values()]
     return "\n".join(
-        ["commands:", *rows[1:], "", "RUN is an id, a unique prefix of one, `last`, or a directory.", "", EXIT_CODES]
+        [
+            "commands:",
+            *rows[1:],
+            "",
+            "RUN is an id, a unique beginning or the last part of one, `last`, or a directory.",
+            "",
+            EXIT_CODES,
+        ]
     )
 
 
@@ -337,7 +344,7 @@ def _policy_command_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("policy", metavar="FILE|NAME", nargs="?", help="for check and show (default: default)")
 
 
-_RUN = "id, unique prefix, `last` or a directory"
+_RUN = "id, its beginning or last part, `last` or a directory"
 TRIALS = frozenset({"run", "learn", "tool"})
 """The commands that run a CMD."""
 

@@ -89,7 +89,7 @@ def separate_runs(home: Home, references: Sequence[str]) -> RunsSeparated:
 
     Args:
         home: where runs are kept.
-        references: ids, unique prefixes, ``last``, or directories.
+        references: ids, their beginnings or last parts, ``last``, or directories.
 
     Raises:
         UsageError: fewer than two different runs are named, or a reference means more than one run.

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import UnsetType
 
+from policies.hosts import written
 from supervisor.errors import UsageError
 from supervisor.events import CredentialGuarded, Event, Origin, ProcessKey
 from supervisor.report.events_json import to_line
 from supervisor.report.lines import Line, Span, Tone, line, verdict_span
 from supervisor.report.safe import harmless, safe
-from supervisor.report.words import cited, failed_words, flow_words, path_of, process_of
+from supervisor.report.words import address, cited, failed_words, flow_words, path_of, process_of
 from supervisor.values import dataclass
 from supervisor.verdict.completion import Completion, OpenEffect, Reason
 from supervisor.verdict.doings import FileSeen, ProcessSeen
@@ -215,10 +216,16 @@ def _address(completion: Completion, reference: str) -> Answer:
     return Answer(lines=tuple(lines), numbers=_numbers(flows))
 
 
-def _names(flow: FlowSeen) -> set[str | None]:
-    """Give what a flow goes by: its host, its address, and the server that was asked."""
+def _names(flow: FlowSeen) -> Iterator[str]:
+    """Give what a flow goes by: host, address and server asked; alone, with the port, and as reports write them."""
     server = "" if isinstance(flow.server, UnsetType) else flow.server
-    return {flow.host, flow.ip, server, server.rpartition(":")[0].strip("[]")}
+    yield from filter(None, (server, server.rpartition(":")[0].strip("[]")))
+    for host in filter(None, (flow.host, flow.ip)):
+        yield host
+        if flow.port is not None:
+            yield written(host, flow.port)
+            yield address(host, None, flow.port)
+    yield address(flow.host, flow.ip, flow.port)
 
 
 def _numbers(things: Iterable[Reason | FileSeen | FlowSeen | OpenEffect]) -> frozenset[int]:

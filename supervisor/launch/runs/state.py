@@ -251,7 +251,8 @@ class Home:
         """Find the run that a user means.
 
         Args:
-            reference: an id, a unique prefix of one, ``last``, or a directory that holds a run.
+            reference: an id, a unique beginning of one, its last part as reports write it, ``last``, or a directory
+                that holds a run.
 
         Raises:
             UsageError: there is none, or more than one.
@@ -263,7 +264,8 @@ class Home:
         runs = self.all()
         if reference == "last":
             return _only(runs[-1:], reference)
-        return _only(tuple(run for run in runs if reference and run.id.startswith(reference)), reference)
+        begin = tuple(run for run in runs if reference and run.id.startswith(reference))
+        return _only(begin or tuple(run for run in runs if run.id.rpartition("-")[2] == reference), reference)
 
 
 def _run_in(path: Path) -> RunDir:

@@ -78,18 +78,29 @@ def test_a_run_is_found_by_id_prefix_last_and_directory(tmp_path: Path) -> None:
     assert home.all() == (older, newer)
     assert home.find("20300101-000000-aaaa") == older
     assert home.find("20300101") == older
+    assert home.find("aaaa") == older
+    assert home.find("bbbb") == newer
     assert home.find("last") == newer
     assert home.find(str(older.path)) == older
 
 
 @pytest.mark.parametrize(
-    ("reference", "said"), [("2030", "names 2 runs: .*aaaa, .*bbbb"), ("1999", "no run"), ("", "no")]
+    ("reference", "said"),
+    [
+        ("2030", "names 2 runs: .*aaaa, .*bbbb"),
+        ("1999", "no run"),
+        ("", "no"),
+        ("aaa", "no run"),
+        ("cccc", "names 2 runs"),
+    ],
 )
 def test_a_reference_that_names_no_single_run_is_a_usage_error(tmp_path: Path, reference: str, said: str) -> None:
     """An ambiguous reference names the candidates, a wrong one says so."""
     home = open_home(tmp_path)
     home.create("20300101-000000-aaaa")
     home.create("20300102-000000-bbbb")
+    home.create("20310102-000000-cccc")
+    home.create("20310103-000000-cccc")
     with pytest.raises(UsageError, match=said):
         home.find(reference)
 

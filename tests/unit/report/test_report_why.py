@@ -169,3 +169,41 @@ def test_a_run_that_was_never_judged_still_has_events() -> None:
     with pytest.raises(UsageError) as caught:
         answer(None, "finality")
     assert "never judged" in str(caught.value.hint)
+
+
+def flow(host: str | None, ip: str | None, port: int | None, event: int) -> dict[str, object]:
+    """Make one flow."""
+    told = {"protocol": "tcp", "host": host, "ip": ip, "port": port, "decision": "blocked", "events": [event]}
+    return told | {"bytes_out": 0, "bytes_in": 0, "process": None}
+
+
+@pytest.mark.parametrize(
+    ("reference", "numbers"),
+    [
+        ("203.0.113.5", {1, 2}),
+        ("203.0.113.5:443", {1}),
+        ("203.0.113.5 port 443", {1}),
+        ("203.0.113.5:80", {2}),
+        ("api.test", {3}),
+        ("api.test:443", {3}),
+        ("api.test (203.0.113.7) port 443", {3}),
+        ("203.0.113.7:443", {3}),
+        ("2001:db8::1", {4}),
+        ("[2001:db8::1]:443", {4}),
+    ],
+)
+def test_an_address_is_known_by_all_that_reports_call_it(reference: str, numbers: set[int]) -> None:
+    """With and without its port, which tells two flows to one host apart."""
+    argument = completion(
+        effects={
+            "network": [
+                flow(None, "203.0.113.5", 443, 1),
+                flow(None, "203.0.113.5", 80, 2),
+                flow("api.test", "203.0.113.7", 443, 3),
+                flow(None, "2001:db8::1", 443, 4),
+            ]
+        }
+    )
+    assert answer(argument, reference).numbers == numbers
+    with pytest.raises(UsageError):
+        answer(argument, "203.0.113.5:8080")
