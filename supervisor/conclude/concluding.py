@@ -306,7 +306,7 @@ def _kept_back(trial: Trial, facts: Facts) -> str | None:
 
 
 def _argue(trial: Trial, facts: Facts, judgement: Judgement) -> Completion:
-    policy = trial.prepared.told_policy
+    policy, name = trial.prepared.told_policy, trial.prepared.request.name
     redactor = trial.prepared.credentials.redactor
     trial.log.sync()
     checkpoint = trial.log.checkpoint()
@@ -326,6 +326,7 @@ def _argue(trial: Trial, facts: Facts, judgement: Judgement) -> Completion:
         command=[redactor.redact(word, where="") for word in trial.prepared.request.argv],
         log=figures,
         policy_digest=policy_digest(trial.prepared.request.policy),
+        name=None if name is None else redactor.redact_text(name, where=""),
     )
 
 

@@ -88,6 +88,7 @@ class Kept:
             command=self.manifest.command,
             log=with_fields(self.completion.log, lost=facts.lost),
             policy_digest=self.digest(policy),
+            name=self.manifest.name,
         )
 
 

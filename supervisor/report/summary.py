@@ -43,7 +43,9 @@ def summary(completion: Completion) -> Iterator[str]:
             yield f"supervise: {limit_of(met)}: {effect_of(met)}{cited(met.events).text}"
     yield f"supervise: {_counts(completion)}"
     good = finality.verdict == "final" and scope.verdict == "clean"
-    yield f"supervise: {'final and clean do not mean safe; ' if good else ''}read on: supervise show {completion.run}"
+    name = f" ({trim(harmless(completion.name), WIDTH)})" if completion.name else ""
+    care = "final and clean do not mean safe; " if good else ""
+    yield f"supervise: {care}read on: supervise show {completion.run}{name}"
 
 
 def _against(completion: Completion) -> Iterator[str]:

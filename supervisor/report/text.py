@@ -142,7 +142,8 @@ def _what_was_run(completion: Completion, since: Since) -> Iterator[Line]:
     yield from _stage(completion, since)
     yield from _validation(completion)
     yield line(f"{'command':<12}{shorten(command_of(completion), WIDTH)}")
-    yield line(f"{'run':<12}{completion.run}, policy {safe(completion.policy.name)}")
+    name = f" ({harmless(completion.name)})" if completion.name else ""
+    yield line(f"{'run':<12}{completion.run}{name}, policy {safe(completion.policy.name)}")
     yield line(Span(NOT_SAFE, Tone.FAINT))
 
 

@@ -54,6 +54,7 @@ def argue(
     command: Sequence[bytes],
     log: LogFigures,
     policy_digest: str,
+    name: str | None = None,
 ) -> Completion:
     """Put the argument together.
 
@@ -65,6 +66,7 @@ def argue(
         command: CMD as it was given.
         log: figures of the log at the evidence checkpoint; ``sealed`` is what the seal will make true.
         policy_digest: ``sha256:…`` of the policy's canonical form.
+        name: what the caller called the run; bytes that are no text as surrogates.
     """
     words, raw = _words(command)
     return Completion(
@@ -86,6 +88,7 @@ def argue(
         stage=_stage(facts, policy, judgement),
         usage=_usage(facts.usage),
         validation=validation_seen(facts),
+        name=None if name is None else show(name.encode(errors="surrogateescape")),
     )
 
 

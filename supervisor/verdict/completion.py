@@ -350,7 +350,7 @@ class LogFigures(Struct, frozen=True, kw_only=True):
 
 
 class Completion(Struct, frozen=True, kw_only=True):
-    """The completion argument."""
+    """The completion argument; ``name`` is what the caller called the run."""
 
     schema: str = SCHEMA
     run: str
@@ -371,6 +371,7 @@ class Completion(Struct, frozen=True, kw_only=True):
     stage: StageSeen | None = None
     usage: UsageSeen | None = None
     validation: ValidationSeen | None = None
+    name: str | None = None
 
 
 def to_json(completion: Completion) -> bytes:

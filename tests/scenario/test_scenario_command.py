@@ -142,3 +142,13 @@ def test_a_quiet_caller_learns_of_writes_that_were_not_applied(lab: Lab) -> None
     assert b"--require applied: not met" in required.stderr
     kept = lab.call("--quiet", "--require", "applied", "--", "sh", "-c", script)
     assert (kept.returncode, kept.stderr) == (0, b"")
+
+
+def test_the_name_of_a_run_is_in_its_argument(lab: Lab) -> None:
+    """Without values of credentials, as text whatever its bytes are, and the same when the log is judged again."""
+    lab.environ["API_KEY"] = "sk-test-0123456789abcdef"
+    ran = lab.run("--name", b"nightly \xff sk-test-0123456789abcdef", "--env", "API_KEY", "--", "true")
+    assert ran.report["name"].startswith("nightly \\xff ")
+    assert "0123456789abcdef" not in ran.report["name"]
+    assert lab.call("verify", "last", "--rejudge").returncode == 0
+    assert lab.run("--", "true").report["name"] is None

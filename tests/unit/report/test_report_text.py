@@ -187,3 +187,12 @@ def test_the_summary_is_short(bad: bool) -> None:  # noqa: FBT001  (a parameter 
     assert 3 <= len(lines) <= 6
     assert all(entry.startswith("supervise: ") and entry.isprintable() for entry in lines)
     assert "supervise show 20261130-080642-k3f9" in lines[-1]
+
+
+def test_the_name_of_a_run_is_in_its_report_and_summary() -> None:
+    """What the caller called it, harmlessly; a run without a name has no empty place for it."""
+    named = completion(name="nightly 3\x1b[2J")
+    assert "\nrun         20261130-080642-k3f9 (nightly 3\\x1b[2J), policy default\n" in render_text(named)
+    assert list(summary(named))[-1].endswith("supervise show 20261130-080642-k3f9 (nightly 3\\x1b[2J)")
+    assert "\nrun         20261130-080642-k3f9, policy default\n" in render_text(completion())
+    assert list(summary(completion()))[-1].endswith("supervise show 20261130-080642-k3f9")

@@ -44,7 +44,7 @@ def test_the_json_has_the_fields_of_the_contract() -> None:
     raw = json.loads(to_json(completion))
     assert list(raw) == [
         "schema", "run", "command", "policy", "claim", "stop_rule", "endpoint", "coverage", "effects", "open_effects",
-        "finality", "separation", "scope", "result", "log", "stage", "usage", "validation",
+        "finality", "separation", "scope", "result", "log", "stage", "usage", "validation", "name",
     ]  # fmt: skip
     assert raw["schema"] == "completion-argument/1"
     assert raw["endpoint"]["exit_code"] == 0
