@@ -25,7 +25,7 @@ def unseen(request: RunRequest) -> Iterator[str]:
     if lost:
         word, path = lost[0]
         more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
-        yield f"{word}{more}: {_why(path)}"
+        yield f"{word}{more}: {_why(path)}{_remedy(path)}"
 
 
 class _Sight:
@@ -76,15 +76,24 @@ def _program(command: str, sees: _Sight, search: str) -> Iterator[str]:
         return
     if not sees.shows(found[0]):
         inside = next((path for path in found if sees.shows(path)), None)
-        yield f"{found[0]}: {_why(found[0])}; {command} is {inside or 'not found'} there"
+        yield f"{found[0]}: {_why(found[0])}; {command} is {inside or 'not found'} there{_remedy(found[0])}"
     elif (interpreter := _interpreter(found[0])) is not None and sees.loses(interpreter):
-        yield f"{interpreter}, which runs {os.path.normpath(found[0])}: {_why(interpreter)}; it cannot run there"
+        script, remedy = os.path.normpath(found[0]), _remedy(interpreter)
+        yield f"{interpreter}, which runs {script}: {_why(interpreter)}; it cannot run there{remedy}"
 
 
 def _why(path: str) -> str:
+    return f"not in the box, whose {_private(path)} is its own and empty"
+
+
+def _remedy(path: str) -> str:
+    return f"; what lies outside of {_private(path)}, or in the workspace, is there"
+
+
+def _private(path: str) -> str:
+    """Give the private place that a path, or what it leads to, lies in."""
     real = os.path.realpath(path)
-    private = next((place for place in _PRIVATE for found in (path, real) if _is_below(found, place)), path)
-    return f"not in the box, whose {private} is its own and empty"
+    return next((place for place in _PRIVATE for found in (path, real) if _is_below(found, place)), path)
 
 
 def _is_program(path: str) -> bool:

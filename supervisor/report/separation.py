@@ -43,6 +43,9 @@ SAMPLES = "several samples inside one run are one unit: give each its own `super
 """What no log can tell, and is said beside every answer."""
 _COLOURS = {"connected": "#b3261e", "unresolved": "#b06f00", "separate": "#8a8a8a"}
 _STYLES = {"connected": "solid", "unresolved": "dashed", "separate": "dotted"}
+_ALIKE = 4
+_FIRST = 2
+"""Of more than so many pairs that are alike, so many are told."""
 _DOT = 26
 _GAP = 90
 _NAMED = 12
@@ -88,8 +91,7 @@ def separation_lines(names: list[str], found: Separated) -> Iterator[Line]:
     labels = _Labels(names)
     asked = {run for unit in found.units for run in unit}
     direct = [edge for edge in found.edges if not edge.via or not asked.issuperset(edge.via)]
-    for edge in direct:
-        yield from _edge_lines(labels, edge)
+    yield from _edges(labels, direct)
     if len(direct) < len(found.edges):
         more = len(found.edges) - len(direct)
         pairs = "one more pair is" if more == 1 else f"{more} more pairs are"
@@ -102,6 +104,23 @@ def separation_lines(names: list[str], found: Separated) -> Iterator[Line]:
     if closing:
         yield line("what would part them:")
         yield from (line(f"  {rule}: {what}") for rule, what in closing)
+
+
+def _edges(labels: _Labels, edges: list[Edge]) -> Iterator[Line]:
+    """Tell each pair; of many that one and the same rule is about, the first, and how many more there are."""
+    alike: dict[tuple[str, tuple[str, ...]], list[Edge]] = {}
+    for edge in edges:
+        rules = tuple(sorted({reason.rule for reason in edge.reasons}))
+        alike.setdefault((edge.verdict, rules), []).append(edge)
+    for (verdict, rules), group in alike.items():
+        shown = group if len(group) <= _ALIKE else group[:_FIRST]
+        for edge in shown:
+            yield from _edge_lines(labels, edge)
+        if left := len(group) - len(shown):
+            told = f"{left} more pairs: "
+            yield line(
+                told, verdict_span(verdict), f" likewise, by {', '.join(rules) or 'nothing'} (`--json` names them)"
+            )
 
 
 def _edge_lines(labels: _Labels, edge: Edge) -> Iterator[Line]:

@@ -9,6 +9,7 @@ from supervisor.report.files import is_own
 from supervisor.report.live import count
 from supervisor.report.safe import harmless, safe, trim
 from supervisor.report.words import (
+    brief,
     captured_words,
     cited,
     effect_of,
@@ -58,7 +59,7 @@ def _against(completion: Completion) -> Iterator[str]:
         if not good and reasons:
             first = min(reasons, key=lambda reason: reason.rule not in _GRAVEST)
             more = f"; and {len(reasons) - 1:,} more" if len(reasons) > 1 else ""
-            yield f"supervise: {name}: {trim(harmless(first.text), WIDTH)}{cited(first.events).text}{more}"
+            yield f"supervise: {name}: {brief(first, WIDTH)}{cited(first.events).text}{more}"
 
 
 def _care(completion: Completion) -> Iterator[str]:

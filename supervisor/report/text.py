@@ -20,6 +20,7 @@ from supervisor.report.since import Since, separation_since
 from supervisor.report.words import (
     WIDTH,
     address,
+    brief,
     captured_words,
     cited,
     command_of,
@@ -123,7 +124,7 @@ def _rests_on(completion: Completion) -> str:
     """Name what leaves it open, which no assumption does, before the assumptions are counted."""
     separation = completion.separation
     reasons = separation.reasons[:1] if separation.verdict != "separate" else ()
-    words = [trim(harmless(reason.text), _REASON_WIDTH) for reason in reasons]
+    words = [brief(reason, _REASON_WIDTH) for reason in reasons]
     if separation.assumptions:
         words.append(f"with {count(len(separation.assumptions), 'assumption')}, listed below")
     return f": {'; '.join(words)}" if words else ""

@@ -12,8 +12,8 @@ from policies.amounts import format_size
 from supervisor.evidence.naming import listed
 from supervisor.report.lines import Span, Tone
 from supervisor.report.live import count
-from supervisor.report.safe import harmless, safe, safe_command, shorten
-from supervisor.verdict.completion import NEVER, Completion, LimitSeen, OutcomeState, StageSeen
+from supervisor.report.safe import harmless, safe, safe_command, shorten, trim
+from supervisor.verdict.completion import NEVER, Completion, LimitSeen, OutcomeState, Reason, StageSeen
 from supervisor.verdict.doings import FileSeen, ProcessSeen
 from supervisor.verdict.exchanges import FlowSeen
 
@@ -34,6 +34,15 @@ def cited(events: Sequence[int | str]) -> Span:
         return Span("")
     more = f", … {len(events) - CITED} more" if len(events) > CITED else ""
     return Span(f" [{', '.join(map(str, events[:CITED]))}{more}]", Tone.FAINT)
+
+
+def brief(reason: Reason, width: int) -> str:
+    """Give the sentence of a reason, without the names that it ends with where it is too long; then its beginning."""
+    text = harmless(reason.text)
+    head = text.partition(": ")[0]
+    if len(text) > width and reason.rule == "open-route" and len(head) <= width and ", " in head:
+        return head
+    return trim(text, width)
 
 
 def command_of(completion: Completion) -> str:

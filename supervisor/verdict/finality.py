@@ -93,9 +93,9 @@ def judge_finality(situation: Situation, *, bound: BoundFound | None = None) -> 
         findings = row.find(situation)
         if findings:
             answer = row.answer(period)
-            closed, why, events = _resolve(answer, situation)
+            closed, before, after, events = _resolve(answer, situation)
             for text, numbers in findings:
-                said, cited = f"{text}{why}", numbers + events
+                said, cited = f"{before}{text}{after}", numbers + events
                 reason = Reason(rule=row.rule, text=said, events=cited, basis=row.basis, keeps_open=not closed)
                 kept = None if closed or bound is None else _bounded(reason, bound, situation)
                 if closed or kept is not None:
@@ -148,38 +148,45 @@ def _changed_since(captured: Captured | None) -> tuple[Reason, ...]:
     return (Reason(rule="changed-since-captured", text=text, events=(captured.snapshot.event, *events)),)
 
 
-def _resolve(answer: Answer, situation: Situation) -> tuple[bool, str, tuple[int, ...]]:
-    """Turn an answer into whether it is final, the rest of its sentence, and the events that the rest cites."""
+def _resolve(answer: Answer, situation: Situation) -> tuple[bool, str, str, tuple[int, ...]]:
+    """Turn an answer into whether it is final, what its sentence says around the finding, and the events of that."""
     match answer:
         case Answer.FINAL:
-            return True, "", ()
+            return True, "", "", ()
         case Answer.UNRESOLVED:
-            return False, "", ()
+            return False, "", "", ()
         case Answer.SNAPSHOT:
             return _by_capture(situation.at_endpoint, "the endpoint")
         case Answer.BY_DEADLINE if situation.by_deadline:
-            return True, f"; that was within {situation.policy.claim.period.within_s:g} s", ()
+            return True, "", f"; that was within {situation.policy.claim.period.within_s:g} s", ()
         case Answer.BY_DEADLINE | Answer.AT_DEADLINE:
             within = f"{situation.policy.claim.period.within_s:g} s after the endpoint"
             return _by_capture(situation.at_deadline, within)
 
 
-def _by_capture(captured: Captured | None, moment: str) -> tuple[bool, str, tuple[int, ...]]:
+def _by_capture(captured: Captured | None, moment: str) -> tuple[bool, str, str, tuple[int, ...]]:
+    """Say what the capture proves; what closes a finding comes before it, since a reason is for the verdict."""
     if captured is None or captured.how is Capture.MISSING:
-        return False, f"; no snapshot shows the outcome as it was at {moment}", ()
+        return False, "", f"; no snapshot shows the outcome as it was at {moment}", ()
     snapshot = captured.snapshot
     events = () if snapshot is None else tuple(n for n in (snapshot.frozen_event, snapshot.event) if n is not None)
     match captured.how:
         case Capture.WRITTEN:
             names = listed([show(history.path) for history in captured.spoiled_by])
             spoiled = tuple(n for history in captured.spoiled_by[:_NAMED] for n in history.events[-2:])
-            return False, f"; written, or maybe written, between {moment} and the capture: {names}", events + spoiled
+            return (
+                False,
+                "",
+                f"; written, or maybe written, between {moment} and the capture: {names}",
+                events + spoiled,
+            )
         case Capture.LOST:
-            return False, f"; events were lost between {moment} and the capture", events
+            return False, "", f"; events were lost between {moment} and the capture", events
         case _ if snapshot is None:
-            return True, f"; nothing wrote the outcome after {moment}", ()
+            return True, f"nothing wrote the outcome after {moment}, although ", "", ()
         case _:
-            return True, f"; the outcome was captured frozen, unwritten between {moment} and the freeze", events
+            said = f"the outcome was captured frozen, unwritten between {moment} and the freeze, although "
+            return True, said, "", events
 
 
 # -- findings ------------------------------------------------------------------------------------------------------

@@ -43,9 +43,10 @@ def _reaches_runs(effect: OpenEffect, situation: Situation) -> bool:
 def _open(routes: tuple[OpenRoute, ...], policy: Policy) -> Iterator[Reason]:
     for route in routes:
         text = f"{route.route}: {route.text}"
-        if route.route == Route.FILE:
+        if route.route == Route.FILE:  # what it means before what it names: a summary has no room for many names
+            what, _, names = route.text.partition(": ")
             closing = "" if route.text.startswith(IN_SHARED) else f" ({_to_close(policy)})"
-            text = f"{_COUNTING}: {text}; a later run can meet them{closing}"
+            text = f"{what}, which a later run can meet; {_COUNTING}: {names}{closing}"
         yield Reason(rule="open-route", text=text, events=route.events)
 
 

@@ -66,11 +66,12 @@ def test_a_program_of_a_private_place_is_told(tmp_path: Path) -> None:
     """By PATH another one of that name would run, or none; by its path none."""
     mine = program(tmp_path / "bin/ls")
     (line,) = told(tmp_path, "ls", path=f"{tmp_path}/bin:/usr/bin:/bin")
-    assert line == f"{mine}: not in the box, whose {tmp_path} is its own and empty; ls is /usr/bin/ls there"
+    remedy = f"; what lies outside of {tmp_path}, or in the workspace, is there"
+    assert line == f"{mine}: not in the box, whose {tmp_path} is its own and empty; ls is /usr/bin/ls there{remedy}"
     (line,) = told(tmp_path, "ls", path=f"{tmp_path}/bin")
-    assert line.endswith("; ls is not found there")
+    assert line.endswith(f"; ls is not found there{remedy}")
     (line,) = told(tmp_path, "../bin/ls")
-    assert line.endswith("; ../bin/ls is not found there")
+    assert line.endswith(f"; ../bin/ls is not found there{remedy}")
 
 
 @pytest.mark.usefixtures("private")
@@ -181,7 +182,7 @@ def test_a_relative_name_of_a_file_that_is_not_inside_is_told_too(tmp_path: Path
     program(tmp_path / "repo/HEAD")
     program(tmp_path / "work/here")
     (line,) = told(tmp_path, "git", "clone", "../repo")
-    assert line == f"../repo: not in the box, whose {tmp_path} is its own and empty"
+    assert line.startswith(f"../repo: not in the box, whose {tmp_path} is its own and empty; what lies outside")
     assert not told(tmp_path, "cat", "here", "./here", "..", ".", "", "../none", "-la", "sh\nscript")
     (tmp_path / "work/link").symlink_to("../repo")
     assert len(told(tmp_path, "ls", "link")) == 1

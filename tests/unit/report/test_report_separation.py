@@ -68,3 +68,24 @@ def test_names_are_harmless_in_every_form(where: str) -> None:
     told = json.dumps(separation_json(names, answer))
     assert SAMPLES in told
     told.encode()
+
+
+def readers(count: int) -> tuple[list[str], Separated]:
+    """One run that changes a file, and some that read it afterwards."""
+    names = [f"20261130-112936-{n:06d}" for n in range(count + 1)]
+    runs = [RunIndex(run=names[0], ended_ns=10, contacts=(Contact(b"/s/x", "changed", 5, 5, (1,)),))]
+    runs += [
+        RunIndex(run=name, released_ns=20 + n, ended_ns=90, contacts=(Contact(b"/s/x", "read", 30 + n, 30 + n, (2,)),))
+        for n, name in enumerate(names[1:])
+    ]
+    return names, separate_pairs(tuple(runs), lambda: tuple(runs))
+
+
+def test_many_pairs_of_one_rule_are_told_by_the_first() -> None:
+    """The rest is counted; few are told one by one."""
+    lines = plain(separation_lines(*readers(24))).splitlines()
+    assert sum(": connected" in entry for entry in lines) == 3
+    assert "22 more pairs: connected likewise, by met-a-change (`--json` names them)" in lines
+    few = plain(separation_lines(*readers(4))).splitlines()
+    assert sum(": connected" in entry for entry in few) == 4
+    assert not any("likewise" in entry for entry in few)

@@ -196,3 +196,15 @@ def test_the_name_of_a_run_is_in_its_report_and_summary() -> None:
     assert list(summary(named))[-1].endswith("supervise show 20261130-080642-k3f9 (nightly 3\\x1b[2J)")
     assert "\nrun         20261130-080642-k3f9, policy default\n" in render_text(completion())
     assert list(summary(completion()))[-1].endswith("supervise show 20261130-080642-k3f9")
+
+
+def test_a_long_reason_is_told_without_its_names_where_it_says_what_it_means_before_them() -> None:
+    """No sentence of the summary ends in the middle; the report has the names beside the reason."""
+    what = "changes that stay, which a later run can meet; about counting runs, not about this one's label"
+    reason = {"rule": "open-route", "text": f"{what}: {'a/long/name, ' * 20}z", "events": [1]}
+    argument = completion(separation={"verdict": "unresolved", "reasons": [reason]})
+    assert f"supervise: separation: {what} [1]" in list(summary(argument))
+    assert f"separation  unresolved: {what}\n" in render_text(argument)
+    assert "a/long/name, z" in render_text(argument)
+    other = completion(separation={"verdict": "unresolved", "reasons": [reason | {"rule": "gap"}]})
+    assert any(entry.startswith("supervise: separation: changes") and "…" in entry for entry in summary(other))

@@ -193,7 +193,8 @@ def test_separation_says_what_would_make_it_good() -> None:
     """Committed changes cost counting, not the label, and there is an option."""
     (reason,) = judged(ordinary()).separation.reasons
     assert "--commit never" in reason.text
-    assert "not about this one's label" in reason.text
+    what = "changes that stay in the workspace, which a later run can meet"
+    assert reason.text.startswith(f"{what}; about counting runs, not about this one's label: ")
 
 
 def test_in_place_writes_are_told_what_else_to_do() -> None:
@@ -268,3 +269,15 @@ def test_an_outcome_told_by_a_claim_alone_is_looked_at_once_judged() -> None:
     assert judged(
         ordinary(), replace(policy_for(), claim=Claim(outcome=f"{WORK.decode()}/out"))
     ).finality.observed.state
+
+
+def test_a_reason_for_final_says_first_what_makes_it_final() -> None:
+    """That somebody was still alive, and killed, is no reason for it; where nothing closes that it comes first."""
+    reasons = [one.text for one in judged(straggler()).finality.reasons]
+    (closed,) = [text for text in reasons if "when following ended" in text]
+    assert closed.startswith(
+        "the outcome was captured frozen, unwritten between the endpoint and the freeze, although "
+    )
+    eventually = replace(policy_for(), claim=Claim(outcome="out", period=Period(kind=PeriodKind.EVENTUALLY)))
+    (left,) = [r.text for r in judged(straggler(), eventually).finality.reasons if "when following ended" in r.text]
+    assert "although" not in left
