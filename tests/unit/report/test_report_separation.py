@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.dom.minidom
+from pathlib import Path
 
 import pytest
 
@@ -89,3 +91,15 @@ def test_many_pairs_of_one_rule_are_told_by_the_first() -> None:
     few = plain(separation_lines(*readers(4))).splitlines()
     assert sum(": connected" in entry for entry in few) == 4
     assert not any("likewise" in entry for entry in few)
+
+
+def test_the_page_quotes_what_is_printed() -> None:
+    """The sample of docs/separation.md has the lines that its rule gives, in their order."""
+    page = (Path(__file__).resolve().parents[3] / "docs/separation.md").read_text().splitlines()
+    printed = plain(separation_lines(*readers(1))).splitlines()
+    quoted = [entry[4:] for entry in page if entry.startswith("    ")][1:]
+    assert quoted[-3:] == printed[-3:]
+    assert re.fullmatch(
+        r"  met-a-change: (\w+) changed /srv/board/note, and (\w+) read it .*\[\1:\d+, \2:\d+\]", quoted[4]
+    )
+    assert re.fullmatch(r"  met-a-change: (\w+) changed /s/x, and (\w+) read it .*\[\1:\d+, \2:\d+\]", printed[-4])
