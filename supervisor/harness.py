@@ -19,6 +19,7 @@ from policies.parse import load_policy
 from policies.types import Policy
 from supervisor.errors import LogError, UsageError
 from supervisor.request import RunRequest, check_places, check_workspace, named_by_caller
+from supervisor.streams import is_open
 
 if TYPE_CHECKING:
     from supervisor.kept.separating import RunsSeparated
@@ -189,6 +190,24 @@ def _amount(value: object, place: str) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def _stream(value: object, place: str) -> int:
+    """Read an open descriptor, or a file that has one; what such a file holds back of what was written is written."""
+    number = value
+    if not isinstance(value, int) and hasattr(value, "fileno"):
+        try:
+            if hasattr(value, "flush"):
+                value.flush()
+            number = value.fileno()
+        except (OSError, ValueError) as err:
+            message = f"expected a file with a descriptor, got {value!r}: {err}"
+            raise UsageError(message, place=place, hint="a pipe or a temporary file has one") from err
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0 or not is_open(number):
+        _refuse(
+            "an open descriptor or file", value, place, hint="None is the caller's own; open os.devnull for nothing"
+        )
+    return number
+
+
 def _file(value: object, place: str) -> Path:
     return Path(_path(value, place, "a file"))
 
@@ -239,11 +258,16 @@ _READERS: Mapping[str, Callable[[object, str], Any]] = {
     "room_wait_s": _seconds,
     "signing_key": _file,
     "checkpoint_to": _paths,
+    "stdin": _stream,
+    "stdout": _stream,
+    "stderr": _stream,
 }
 """How each keyword is read; a test holds them equal to the fields of `PolicyOptions` and what a request takes."""
 
 _OF_THE_POLICY = frozenset(field.name for field in fields(PolicyOptions)) - {"mode"}
-_OF_THE_REQUEST = frozenset({"name", "user", "home", "on_progress", "on_notice", "room_wait_s", "signing_key"})
+_OF_THE_REQUEST = frozenset(
+    {"name", "user", "home", "on_progress", "on_notice", "room_wait_s", "signing_key", "stdin", "stdout", "stderr"}
+)
 _MODES = {"stage": "staged", "direct": "direct"}
 
 

@@ -74,6 +74,7 @@ class RunRequest:
         on_notice: gets lines that the operator must see at once, such as that the disk is full; from any thread.
         room_wait_s: how long a trial stands still for want of room for its log before it is ended, or None to find it
             in ``environ`` (see `supervisor.log.room`).
+        stdin, stdout, stderr: open descriptors that CMD gets; None for our own standard streams.
         place_of: gives what the caller calls a place of the policy, for mistakes that are found later.
         relay: passes what CMD reads and writes on standard streams, for ``supervise tool``; None for CMD's own.
     """
@@ -95,6 +96,9 @@ class RunRequest:
     on_notice: Callable[[Sequence[str]], None] = ignore_notice
     room_wait_s: float | None = None
     relay: ToolRelay | None = None
+    stdin: int | None = None
+    stdout: int | None = None
+    stderr: int | None = None
     place_of: Callable[[str], str] = str
 
     def with_closed(self, closed: frozenset[int]) -> RunRequest:

@@ -157,7 +157,7 @@ def prepare(request: RunRequest, unstarted: ExitStack) -> Prepared:
     described = describe_run(request, started, told=told_policy, hide=credentials.redactor)
     manifest = run.write_manifest(described)
     canary = Canary(log=os.fsencode(run.log / "canary"), marker=b"/.supervise-canary-" + run.id.encode())
-    stdio = _stdio(request.closed, to_stderr=request.json)
+    stdio = _stdio(request)
     if request.relay is not None:
         stdio = (request.relay.stdin, request.relay.stdout, stdio[2])
     terminal = Terminal.find(stdio)
@@ -361,10 +361,12 @@ def _memory(limits: tuple[Limit, ...]) -> int | None:
     return next((int(limit.amount) for limit in limits if limit.resource is Resource.MEMORY), None)
 
 
-def _stdio(closed: frozenset[int], *, to_stderr: bool) -> Standard:
-    """Our descriptors for CMD's 0, 1 and 2; one that we were started without stays closed."""
-    first, second, third = (fd if fd not in closed and is_open(fd) else None for fd in range(3))
-    return first, third if to_stderr else second, third
+def _stdio(request: RunRequest) -> Standard:
+    """Give descriptors for CMD's 0, 1 and 2; one that we were started without stays closed, unless one was given."""
+    given = (request.stdin, request.stdout, request.stderr)
+    own = (fd if fd not in request.closed and is_open(fd) else None for fd in range(3))
+    first, second, third = (ours if instead is None else instead for ours, instead in zip(own, given, strict=True))
+    return first, third if request.json else second, third
 
 
 # -- who -------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def test_a_program_of_tmp_is_not_silently_another_one(lab: Lab) -> None:
     assert said.stdout == b"/\n"
     (line,) = said.stderr.decode().splitlines()
     assert line.startswith(f"supervise: {tools}/ls: not in the box")
-    assert line.endswith("ls is /usr/bin/ls there")
+    assert line.endswith("; ls is /usr/bin/ls there; what lies outside of /tmp, or in the workspace, is there")
 
 
 def test_a_workspace_is_there_by_the_callers_name_for_it(lab: Lab) -> None:
@@ -152,3 +153,29 @@ def test_the_name_of_a_run_is_in_its_argument(lab: Lab) -> None:
     assert "0123456789abcdef" not in ran.report["name"]
     assert lab.call("verify", "last", "--rejudge").returncode == 0
     assert lab.run("--", "true").report["name"] is None
+
+
+def test_a_harness_gives_streams_and_gets_what_was_written(lab: Lab, capfd: pytest.CaptureFixture[str]) -> None:
+    """Each of the three, and nothing reaches the caller's own; what is not given is the caller's own."""
+    (lab.work / "in").write_text("asked")
+    words = ["sh", "-c", "cat; echo out; echo err >&2"]
+    options = {"cwd": lab.work, "home": lab.home, "timeout": 20}
+    with (lab.work / "in").open() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        supervisor.run(words, stdin=given, stdout=out, stderr=err.fileno(), **options)
+        out.seek(0)
+        err.seek(0)
+        assert (out.read(), err.read()) == (b"askedout\n", b"err\n")
+    assert capfd.readouterr() == ("", "")
+    supervisor.run(["sh", "-c", "echo out; echo err >&2"], **options)
+    assert capfd.readouterr() == ("out\n", "err\n")
+
+
+def test_a_command_that_is_not_there_says_so_on_the_stream_that_it_was_given(
+    lab: Lab, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A harness that keeps both streams finds nothing of it on its own."""
+    with tempfile.TemporaryFile() as err:
+        supervisor.run(["nosuchcmd"], cwd=lab.work, home=lab.home, stderr=err)
+        err.seek(0)
+        assert b"nosuchcmd" in err.read()
+    assert capfd.readouterr() == ("", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from dataclasses import fields
@@ -110,6 +111,11 @@ def test_a_word_of_another_type_or_with_nul_is_refused(command: Any, place: str)
         ({"home": 3}, "home"),
         ({"home": "a\0"}, "home"),
         ({"on_progress": "print"}, "on_progress"),
+        ({"stdin": True}, "stdin"),
+        ({"stdout": -3}, "stdout"),
+        ({"stdout": 987}, "stdout"),
+        ({"stderr": "log"}, "stderr"),
+        ({"stderr": io.StringIO()}, "stderr"),
     ],
 )
 def test_a_value_of_another_kind_is_refused_by_its_keyword(keywords: dict[str, Any], place: str) -> None:
@@ -179,3 +185,12 @@ def test_a_manifest_that_lacks_something_is_an_error(manifest: dict[str, object]
     """Nothing is guessed."""
     with pytest.raises(LogUnreadableError, match="m: expected a manifest"):
         read_manifest(manifest, place="m")
+
+
+def test_a_stream_is_a_descriptor_or_what_has_one(tmp_path: Path) -> None:
+    """What a file holds back is written before the command writes; None is the same as not given."""
+    with (tmp_path / "log").open("w") as log:
+        log.write("before")
+        request = make_request(["true"], None, {"stdout": log, "stderr": log.fileno(), "stdin": None})
+        assert (tmp_path / "log").read_text() == "before"
+        assert (request.stdin, request.stdout, request.stderr) == (None, log.fileno(), log.fileno())
