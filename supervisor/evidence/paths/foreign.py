@@ -30,6 +30,7 @@ from supervisor.events import (
     FileTruncated,
     FileWritten,
     PlaceDeclared,
+    ProcessKey,
 )
 from supervisor.events.places import Sighting
 from supervisor.evidence.paths.leading import Leading, ReadLinks, no_links
@@ -83,7 +84,7 @@ class _Own:
         names = self._wanted.union(*(parents(sight.path) for sight in sightings if sight.change == "created"))
         self._last_parts = frozenset(posixpath.basename(path) for path in names)
         self._spans: defaultdict[_Key, list[_Span]] = defaultdict(list)
-        self._written: dict[tuple[int, int], tuple[bytes, int]] = {}
+        self._written: defaultdict[tuple[int, int, ProcessKey | None], dict[bytes, int]] = defaultdict(dict)
         self._names: dict[bytes, bytes] = {}
         self._leading = Leading(links)
         self._renamed: dict[bytes, bytes] = {}
@@ -93,9 +94,10 @@ class _Own:
             case PlaceDeclared():
                 self._names.update((name, event.path) for name in event.names)
             case FileWritten(totals=True):
-                path, first_ns = self._written.get((event.device, event.inode), (b"", 0))
-                for name in self._names_since(path):
-                    self._put(name, _WAYS[FileWritten], first_ns, event.last_ns)
+                # They may be those of any of its descriptors of the file.
+                for path, first_ns in self._written[event.device, event.inode, event.process].items():
+                    for name in self._names_since(path) if first_ns <= event.last_ns else ():
+                        self._put(name, _WAYS[FileWritten], first_ns, event.last_ns)
             case FileEvent(error=None):
                 self._add_change(event)
             case _:
@@ -108,7 +110,7 @@ class _Own:
             case FileOpened() if not (event.created or event.truncates):
                 return
             case FileWritten():
-                self._written[event.device, event.inode] = event.path, at_ns
+                self._written[event.device, event.inode, event.process].setdefault(event.path, at_ns)
             case FileMapped():
                 self._put(event.path, ways, at_ns, _FOR_EVER)
             case FileRenamed() | FileLinked():

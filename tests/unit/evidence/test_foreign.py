@@ -168,6 +168,17 @@ def test_totals_are_of_the_file_under_every_name_that_it_got() -> None:
     assert unexplained(told, ("modified", PLACE + b"/g"), ("modified", PLACE + b"/h")) == [PLACE + b"/h"]
 
 
+@pytest.mark.parametrize("same", [True, False])
+def test_totals_are_of_whatever_was_written_first(*, same: bool) -> None:
+    """A later write to the file by another name, of the same process or another one, takes nothing away from it."""
+    told = trial()
+    first = told.file(ev.FileWritten, PLACE + b"/one", **WRITTEN)
+    told.now_ns += 10 * SLACK_NS
+    told.file(ev.FileWritten, PLACE + b"/two", **({} if same else {"process": told.fork()}), **WRITTEN)
+    told.add(ev.FileWritten, path=b"", totals=True, **{**WRITTEN, "last_ns": first.time_ns + 5 * SLACK_NS})
+    assert find_foreign([sight("modified", first.time_ns + 4 * SLACK_NS, PLACE + b"/one")], told.events) == []
+
+
 def test_what_a_renamed_directory_brought_came_with_it() -> None:
     """The watch finds it in a directory that is new there, and sees it as created."""
     told = trial()
