@@ -60,19 +60,18 @@ def identity(head: RunIndex, stream: Stream) -> str:
 def _finding(heads: Sequence[RunIndex], cause: tuple[int, Stream], effect: tuple[int, Stream]) -> Finding | None:
     (one, mine), (other, theirs) = cause, effect
     earlier, later = heads[one], heads[other]
-    if mine.writes and theirs.reads and mine.what != _SOCKET and not _told_by_path(mine, theirs):
-        if earlier.released_ns < later.ended_ns:
-            text = f"{earlier.run} was given {show(mine.path)} to write to, and {later.run} was given it to read from"
-            renamed = "" if mine.path == theirs.path else f", as {show(theirs.path)}"
-            return _made(heads, cause, effect, "connected", "met-a-stream", text + renamed)
-        return None
+    in_time = earlier.released_ns < later.ended_ns
+    if in_time and mine.writes and theirs.reads and mine.what != _SOCKET and not _told_by_path(mine, theirs):
+        text = f"{earlier.run} was given {show(mine.path)} to write to, and {later.run} was given it to read from"
+        renamed = "" if mine.path == theirs.path else f", as {show(theirs.path)}"
+        return _made(heads, cause, effect, "connected", "met-a-stream", text + renamed)
     if one < other and _takes(mine) and _takes(theirs):
         text = (
             f"{earlier.run} and {later.run} were both given {show(mine.path)} to read from, and what one took the "
             "other did not get: what was taken is not witnessed"
         )
         return _made(heads, cause, effect, "unresolved", "read-from-one-stream", text)
-    if mine.what == _FILE and _moved(mine) and theirs.reads and theirs.start and earlier.released_ns < later.ended_ns:
+    if in_time and mine.what == _FILE and _moved(mine) and theirs.reads and theirs.start:
         text = (
             f"{later.run} began to read {show(theirs.path)} at byte {theirs.start}, and {earlier.run}, which was given "
             "it too, read on in it: the one may have gone on where the other stopped"

@@ -131,6 +131,10 @@ UNRESOLVED = {
     ),
     "a lock that somebody unknown held": (run("a", 0), run("b", 0, locks=(lock("refused", 3, 3),))),
     "one pipe that both can read from": (held("a", 0, stream("fifo", "r")), held("b", 20, stream("fifo", "r"))),
+    "one fifo that both can read from, and the later one can write to": (
+        held("a", 20, stream("fifo", "rw")),
+        held("b", 0, stream("fifo", "r")),
+    ),
     "one socket that both can read from": (held("a", 0, stream("socket", "rw")), held("b", 20, stream("socket", "rw"))),
     "reading on where the other may have stopped": (
         held("a", 0, stream("file", "r", "/s/x", start=0, reached=4)),
