@@ -351,9 +351,9 @@ def _realtime_offset_ns(run: RunDir) -> int | None:
 
 
 def _completion_if_any(run: RunDir) -> tuple[Completion | None, str | None]:
-    """Give the completion argument; or None, and why it cannot be read."""
+    """Give the completion argument; or None, and why what there was cannot be read. Without a seal there was none."""
     if not run.completion.exists():
-        return None, f"{run.completion.name} is not there"
+        return None, f"{run.completion.name} is not there" if is_closed(run) else None
     try:
         return read_completion(run), None
     except LogUnreadableError:

@@ -170,9 +170,18 @@ def test_a_sealed_run_whose_argument_cannot_be_read_was_judged(
     assert "never judged" not in told
     main(["ls"])
     assert f"{run.id}  unreadable" in capfd.readouterr().out
-    unsealed = make_run(home, "20261130-090000-aaaa", sealed=False)
-    assert main(["show", unsealed.id]) == 1
-    assert capfd.readouterr().out.count("(never judged: the run was not sealed)") == 3
+
+
+@pytest.mark.parametrize("cut_bytes", [0, 7])
+def test_a_run_without_a_seal_was_never_judged(home: Home, capfd: pytest.CaptureFixture[str], cut_bytes: int) -> None:
+    """Also where its supervisor was killed in the middle of a frame."""
+    segment = make_run(home, sealed=False).log / "000000.seg"
+    with segment.open("r+b") as log:
+        log.truncate(segment.stat().st_size - cut_bytes)
+    assert main(["show", "last"]) == 1
+    told = capfd.readouterr().out
+    assert told.count("(never judged: the run was not sealed)") == 3
+    assert "not shown" not in told
 
 
 def test_an_altered_frame_is_named(home: Home, capfd: pytest.CaptureFixture[str]) -> None:
