@@ -54,6 +54,13 @@ def test_at_a_boundary_every_service_that_can_be_asked_is_told(watch: ServiceWat
     ]
 
 
+def say(state: Path, word: str) -> None:
+    """Let the service say something else, with no moment at which it says nothing."""
+    beside = state.with_name("beside")
+    beside.write_text(word)
+    beside.replace(state)
+
+
 def test_following_ends_when_nothing_may_act_and_tells_only_what_differs(
     watch: ServiceWatch, told: list[dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -61,10 +68,10 @@ def test_following_ends_when_nothing_may_act_and_tells_only_what_differs(
     watch.follow(on=True)
     while not told:
         select.select([], [], [], 0.01)
-    (tmp_path / "state").write_text("queued")
+    say(tmp_path / "state", "queued")
     while len(told) < 2:
         select.select([], [], [], 0.01)
-    (tmp_path / "state").write_text("done")
+    say(tmp_path / "state", "done")
     assert heard(watch.settled)
     watch.follow(on=False)
     assert [one["answer"].status for one in told] == ["pending", "pending", "committed"]
