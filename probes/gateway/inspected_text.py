@@ -155,11 +155,11 @@ class InspectedText:
             self._end_answer(record, complete=False)
         yield from self._resume(record)
 
-    def end(self) -> list[TextRecord]:
-        """Give the records of what was not complete."""
+    def end(self, *, cut: bool = False) -> list[TextRecord]:
+        """Give the records of what was not complete; ``cut``: the end of the connection is not that of an answer."""
         records: list[TextRecord] = []
         self._end_request(records.append, complete=False)
-        self._end_answer(records.append, complete=self._answers.until_close)
+        self._end_answer(records.append, complete=self._answers.until_close and not cut)
         if self._streams is not None:
             out, back = self._streams
             records.append(

@@ -121,6 +121,10 @@ class Inspected:
         """Take the end of what one side sends."""
         return self._seen(self._inspection.client_ended() if client else self._inspection.server_ended())
 
+    def broken_off(self) -> Step:
+        """Take the end of the connection itself, whatever had been said by then."""
+        return self._inspection.broken_off()
+
     def _judge(self, head: RequestHead) -> str | None:
         try:
             self._speech.judge_request(head)

@@ -142,6 +142,10 @@ class Inspection:
             self._server.receive_end()
         return self._go_on(Step())
 
+    def broken_off(self) -> Step:
+        """Give the records of what was not complete, where neither side's end was taken before the connection went."""
+        return self._close(Step(), cut=True)
+
     def _go_on(self, step: Step) -> Step:
         if not self._over and self._server is not None and self._greet(step, self._server) and self._client is not None:
             self._flow(step, self._client, self._server)
@@ -218,10 +222,10 @@ class Inspection:
             step.records.append(Failure(side=side, reason=reason))
         return step
 
-    def _close(self, step: Step) -> Step:
+    def _close(self, step: Step, *, cut: bool = False) -> Step:
         if not self._over:
             self._over = True
-            step.records.extend(self._text.end())
+            step.records.extend(self._text.end(cut=cut))
             for end in (self._client, self._server):
                 if end is not None:
                     end.close()

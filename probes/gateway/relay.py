@@ -187,9 +187,7 @@ class Connection:
         inspected, server = self._inspected, self._server
         if inspected is None:
             return
-        now = boottime_ns()
-        for event in inspected.events(step, n=-1, time_ns=now, connection=self.number, source=written(*self.source)):
-            self._service.tell(event, self.source)
+        self._tell_read(inspected, step)
         for text in step.text_out if self._decoys is not None else ():
             self._look(text, inside=True)
         if step.to_server and server is not None:
@@ -423,11 +421,18 @@ class Connection:
         account = partial(self._of().allowed, said, dialled, time_ns=boottime_ns(), declined=declined)
         self._service.tell(account, self.source)
 
+    def _tell_read(self, inspected: Inspected, step: Step) -> None:
+        now = boottime_ns()
+        for event in inspected.events(step, n=-1, time_ns=now, connection=self.number, source=written(*self.source)):
+            self._service.tell(event, self.source)
+
     def _tell_closed(self, error: str | None) -> None:
         if self._account in _OVER:
             return
         if not self._account:
             self._tell_allowed(None)  # it was used for nothing
+        if self._inspected is not None:
+            self._tell_read(self._inspected, self._inspected.broken_off())
         self._account = "done"
         self._counted.take_back(len(self._early) + (len(self._server.waiting) if self._server is not None else 0))
         self._counted.passed_ns = self._server.sent_ns if self._server is not None else None

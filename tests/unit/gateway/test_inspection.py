@@ -6,6 +6,7 @@ import hashlib
 import ssl
 from datetime import UTC, datetime
 
+import pytest
 from cryptography import x509
 from inspection_builder import OUTSIDE, RUN, trusting, wire
 
@@ -129,6 +130,16 @@ def test_a_cut_answer_is_not_complete() -> None:
     made.run(GET)
     made.end()
     assert made.records[-1] == AnswerRecord(number=0, status=200, size_bytes=2, digest=digest(b"hi"), complete=False)
+
+
+@pytest.mark.parametrize("length", [b"", b"Content-Length: 9\r\n"])
+def test_an_answer_that_nobody_waited_for_is_told_once(length: bytes) -> None:
+    """The connection went before its end was read; whether that was all of it is not known."""
+    made = wire(lambda _: b"HTTP/1.0 429 No\r\n" + length + b"\r\nhi")
+    made.run(GET)
+    told = made.inspection.broken_off().records
+    assert told == [AnswerRecord(number=0, status=429, size_bytes=2, digest=digest(b"hi"), complete=False)]
+    assert made.inspection.broken_off().records == []
 
 
 def test_what_is_no_http_is_digested_whole() -> None:
