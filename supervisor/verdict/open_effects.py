@@ -6,7 +6,7 @@ only with both proofs: the kill, and the empty cgroup after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -240,9 +240,14 @@ def _persistent_files(situation: Situation, *, final: bool) -> Iterator[OpenEffe
             handling="unresolved",
             settled=True,
             proof=Proof(),
-            events=tuple(n for history in changed[:_NAMED] for n in history.events[-1:]),
+            events=_latest(changed),
             bearing="does not affect this run's verdicts on finality and scope; another run can meet it",
         )
+
+
+def _latest(changed: Sequence[FileHistory]) -> tuple[int, ...]:
+    """Give the last event of each; two names of one file may have the same."""
+    return tuple(dict.fromkeys(n for history in changed[:_NAMED] for n in history.events[-1:]))
 
 
 def _is_hidden(path: bytes) -> bool:
@@ -311,7 +316,7 @@ def _shared_files(situation: Situation) -> Iterator[OpenEffect]:
         handling="unresolved",
         settled=True,
         proof=Proof(),
-        events=tuple(n for history in changed[:_NAMED] for n in history.events[-1:]),
+        events=_latest(changed),
         bearing=f"was met by whoever looked since, and stays until somebody takes it back{declared}",
     )
 
